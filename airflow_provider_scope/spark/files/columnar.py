@@ -14,13 +14,13 @@ from airflow_provider_scope.spark.files.formats import Check, Records, json_of
 from airflow_provider_scope.spark.files.listing import Problem, bad_files
 from airflow_provider_scope.spark.session import in_utc
 from airflow_provider_scope.spark.structs import bare_type, map_leaves, merge_types, type_text
+from airflow_provider_scope.spark.values import Converted, convert_inside
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from pyspark.sql import SparkSession
-    from pyspark.sql.readwriter import DataFrameReader
+    from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.files.footers import Shape
@@ -83,12 +83,15 @@ def _read(
     for (is_calendar_known, may_be_cut, _, values), (layout, paths) in scans.items():
         columns_read = T.StructType([layout[name] for name in columns.names])
         calendar = _GREGORIAN if is_calendar_known else {}
-        reader = partial(_reader, spark, source.format, {**calendar, **_CHECKED, **source.options})
-        rows = listing.load(partial(reader, layout), paths)
+        options = {**calendar, **_CHECKED, **source.options}
+        rows = listing.load(spark, source.format, paths, options, layout)
         if source.format == "orc" and "timestamp" in columns_read.simpleString():
             rows = in_utc(rows)
-        if may_be_cut:
-            cut += _with_nanoseconds(partial(reader, _with_digits(layout)), columns_read, paths)
+        # 35 digits: Spark would cut both sides to six to compare 38 with 38. `%` takes several times as long.
+        exact = _rules(columns_read, _TIMES, "CAST({0} AS decimal(35,6)) = {0}") if may_be_cut else []
+        if exact:
+            digits = listing.load(spark, source.format, paths, options, _with_digits(layout))
+            cut += _with_nanoseconds(digits, exact)
         checks = [
             Check(
                 f"{name} {_TOO_FINE}",
@@ -101,7 +104,7 @@ def _read(
         if source.format == "orc" and not is_calendar_known:
             passes = _rules(columns_read, (T.DateType, *_TIMES), "{0} >= DATE'1582-10-15'")
             checks += [Check(f"{name} {_TOO_OLD}", sql, quoted(name)) for name, sql in passes]
-        record = json_of("struct(" + ", ".join(map(quoted, columns_read.names)) + ")")
+        record = json_of(*map(quoted, columns_read.names))
         pieces.append(Records(rows, checks, record, list(zip(columns.names, values, strict=True))))
     if cut:
         raise bad_files(entry, cut)
@@ -129,18 +132,12 @@ def _with_digits(layout: T.StructType) -> T.StructType:
     return cast("T.StructType", exact)
 
 
-def _with_nanoseconds(
-    reader: Callable[[], DataFrameReader], asked: T.StructType, paths: Sequence[str]
-) -> list[Problem]:
-    """Give the ORC files with times that Spark would cut to microseconds.
+def _with_nanoseconds(rows: DataFrame, passes: Sequence[tuple[str, str]]) -> list[Problem]:
+    """Find the ORC files with times that Spark would cut to microseconds.
 
-    :param reader: Gives times as decimals.
+    :param rows: With times as decimals.
+    :param passes: Columns, and SQL that their times are not cut.
     """
-    # 35 digits: Spark would cut both sides to six to compare 38 with 38. `%` takes several times as long.
-    passes = _rules(asked, _TIMES, "CAST({0} AS decimal(35,6)) = {0}")
-    if not passes:
-        return []
-    rows = listing.load(reader, paths)
     bad = rows.where(f"NOT ({' AND '.join(sql for _, sql in passes)})")
     names = ", ".join(f"if({sql}, NULL, {literal(name)})" for name, sql in passes)
     names_by_file = bad.selectExpr(listing.FILE, f"explode(array_compact(array({names}))) AS name").distinct()
@@ -152,38 +149,21 @@ def _with_nanoseconds(
 
 
 def _rules(columns: T.StructType, kinds: tuple[type[T.DataType], ...], rule: str) -> list[tuple[str, str]]:
-    """Give the columns with values of some types at any depth, and SQL that all of these pass a rule.
+    """List the columns with values of some types at any depth, and SQL that all of these pass a rule.
 
     :param rule: SQL with ``{0}`` for the value. NULL passes.
     """
-    passes = [(field.name, _pass(quoted(field.name), field.dataType, kinds, rule)) for field in columns]
-    return [(name, sql) for name, sql in passes if sql]
 
+    def leaf(value: str, kind: T.DataType) -> Converted:
+        return Converted(value, rule.format(value) if isinstance(kind, kinds) else None)
 
-def _pass(
-    value: str, kind: T.DataType, kinds: tuple[type[T.DataType], ...], rule: str, depth: int = 0
-) -> str:
-    if isinstance(kind, kinds):
-        return f"coalesce({rule.format(value)}, true)"
-    if isinstance(kind, T.StructType):
-        fields = [_pass(f"{value}.{quoted(f.name)}", f.dataType, kinds, rule, depth) for f in kind]
-        return " AND ".join(sql for sql in fields if sql)
-    if isinstance(kind, T.MapType):
-        lists = {"map_keys": T.ArrayType(kind.keyType), "map_values": T.ArrayType(kind.valueType)}
-        parts = [
-            _pass(f"{function}({value})", array, kinds, rule, depth) for function, array in lists.items()
-        ]
-        return " AND ".join(sql for sql in parts if sql)
-    if isinstance(kind, T.ArrayType):
-        element = _pass(f"x{depth}", kind.elementType, kinds, rule, depth + 1)
-        return f"coalesce(forall({value}, x{depth} -> {element}), true)" if element else ""
-    return ""
-
-
-def _reader(
-    spark: SparkSession, kind: str, options: Mapping[str, str], columns: T.StructType
-) -> DataFrameReader:
-    return spark.read.format(kind).options(**options).schema(columns)
+    rules = []
+    for field in columns:
+        name = quoted(field.name)
+        passes = convert_inside(name, field.dataType, leaf, checks_keys=True).is_exact
+        if passes:
+            rules.append((field.name, f"({name} IS NULL OR {passes})"))
+    return rules
 
 
 def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]:

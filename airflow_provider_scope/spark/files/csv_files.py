@@ -10,10 +10,11 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.spark.files import candidates, formats, listing, text_files
+from airflow_provider_scope.spark.files import formats, listing, text_files
 from airflow_provider_scope.spark.files.formats import NUMBER, RECORD, Check, Records
 from airflow_provider_scope.spark.files.listing import (
     FILE,
+    SHOWN,
     START,
     Problem,
     bad_files,
@@ -23,7 +24,6 @@ from airflow_provider_scope.spark.files.listing import (
     place_of,
 )
 from airflow_provider_scope.spark.structs import repeated_names
-from airflow_provider_scope.spark.values import convert
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -81,14 +81,14 @@ _FIELD_OPTIONS = (
 
 
 def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
-    """Give the records of all files, one value for all files that are read with the same options.
+    """Read the records of all files, one value for all files that are read with the same options.
 
     :raises BadFileError: A file has lines that the parser would not take for the records that they are.
     :raises BadRecordError: A quote is not closed, and bad records are not put aside.
     """
     paths = [file.path for file in entry.files]
     options = {**_STRICT, **source.options}
-    columns = source.columns or names(spark, entry, source.options)
+    columns = source.columns or columns_in_files(spark, entry, source.options)
     if source.is_multi_line:
         return _multi_line_records(spark, entry, options, columns, source)
     unclosed = _records_with_open_quote(spark, entry, options, source)
@@ -153,7 +153,7 @@ def _multi_line_records(
     columns: T.StructType,
     source: Source,
 ) -> list[Records]:
-    r"""Give the records of files whose fields may hold line breaks (``multiLine``).
+    r"""Read the records of files whose fields may hold line breaks (``multiLine``).
 
     The parser makes ``\n`` of each ``\r\n`` in a field, unless it is told how lines end; and it takes all
     that follows an open quote for one field.
@@ -190,7 +190,7 @@ def _last_records_with_open_quote(
     :raises BadRecordError: Bad records are not put aside.
     :raises BadFileError: It is the header.
     """
-    text = F.expr(f"left({formats.record_of(columns.names)}, {formats.SHOWN})").alias("text")
+    text = F.expr(f"left({formats.record_of(columns.names)}, {SHOWN})").alias("text")
     last = F.max(F.struct(NUMBER, "text")).alias("last")
     with in_order(rows.sparkSession):
         numbered = rows.select(FILE, number_in_file().alias(NUMBER), text)
@@ -206,13 +206,12 @@ def _last_records_with_open_quote(
 
 
 def _not_closed(entry: OffsetEntry, file: str, number: int, record: str | None, hint: str) -> BadRecordError:
-    text = record and record[: formats.SHOWN]
-    bad = formats.BadRecord(file, _NOT_CLOSED, None, text, hint, number)
+    bad = formats.BadRecord(file, _NOT_CLOSED, None, record and record[:SHOWN], hint, number)
     return bad.error(place_of(entry, file))
 
 
-def names(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -> T.StructType:
-    """Give the columns of one file: those of its header, all text; or what ``inferSchema`` finds.
+def columns_in_files(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -> T.StructType:
+    """Ask Spark for the columns of one file: those of its header, all text; or what ``inferSchema`` finds.
 
     :raises BadFileError: The header has a name twice, or an empty one.
     """
@@ -253,10 +252,10 @@ def _check_header(
 def _texts(
     spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], columns: T.StructType
 ) -> DataFrame:
-    """Give the fields of all records as text, with ``RECORD`` and ``FILE``."""
+    """Read the fields of all records as text, with ``RECORD`` and ``FILE``."""
     # Spark's own column is the last: a header is compared with those before it.
     texts = T.StructType([T.StructField(name, T.StringType()) for name in [*columns.names, RECORD]])
-    return listing.load(lambda: spark.read.format("csv").options(**options).schema(texts), paths)
+    return listing.load(spark, "csv", paths, options, texts)
 
 
 def _typed(
@@ -266,7 +265,7 @@ def _typed(
     unclosed: Mapping[str, Mapping[int, str]],
     shown: str,
 ) -> Records:
-    """Give records with their checks, and with SQL of the typed values of their fields.
+    """Add their checks to records, and SQL of the typed values of their fields.
 
     :param unclosed: Those that are bad since a quote is not closed: file, as Spark spells it, and number.
     :param shown: SQL of the text of such a record.
@@ -288,8 +287,7 @@ def _typed(
         if not isinstance(field.dataType, T.StringType):
             # Only a text can be empty and not NULL.
             text = f"nullif({text}, '')"
-        conversion = candidates.convert_reversibly if source.infers_columns else convert
-        converted = conversion(text, field.dataType, field.name, source.options)
+        converted = source.convert(text, field.dataType, field.name)
         if converted.is_exact:
             checks.append(formats.type_check(field, text, converted.is_exact))
         elif not source.has_checked_bytes:
@@ -309,22 +307,22 @@ class Quotes:
     """Of a line that begins with a quoted field: it is closed, and nothing follows its closing quote."""
 
     def leaves_open(self, line: str) -> str:
-        """Give SQL for whether a line, which begins with a record, ends inside a quoted field."""
+        """Write SQL for whether a line, which begins with a record, ends inside a quoted field."""
         return f"(contains({line}, {literal(self.quote)}) AND {line} RLIKE {literal(self.is_open)})"
 
     def stays_open(self, line: str) -> str:
-        """Give SQL for whether a line, which begins inside a quoted field, ends inside one, too."""
+        """Write SQL for whether a line, which begins inside a quoted field, ends inside one, too."""
         is_open_after = f"concat({literal(self.quote)}, {line}) RLIKE {literal(self.is_open)}"
         return f"(NOT contains({line}, {literal(self.quote)}) OR {is_open_after})"
 
     def continues(self, line: str) -> str:
-        """Give SQL for whether a line may be the next one of a quoted field that is open before it."""
+        """Write SQL for whether a line may be the next one of a quoted field that is open before it."""
         closes = f"concat({literal(self.quote)}, {line}) RLIKE {literal(self.is_closed_first)}"
         return f"({closes} OR {self.stays_open(line)})"
 
 
 def quotes_of(spark: SparkSession, options: Mapping[str, str]) -> Quotes | None:
-    """Give what quotes mean; None if they mean nothing.
+    """Say what quotes mean; None if they mean nothing.
 
     :param options: All that the reader gets, their names in lower case.
     """
@@ -360,7 +358,7 @@ def _verbatim(text: str) -> str:
 
 
 def raw_lines(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> DataFrame:
-    """Give the lines that the parser takes for records, as they are: ``value``, ``FILE``, ``START``.
+    """Read the lines that the parser takes for records, as they are: ``value``, ``FILE``, ``START``.
 
     With ``multiLine`` a record may have several of them.
     """
@@ -371,12 +369,7 @@ def raw_lines(spark: SparkSession, paths: Sequence[str], options: Mapping[str, s
         # A header, and what looks like a comment, may be a part of a field.
         reader_options["header"] = "false"
         reader_options.pop("comment", None)
-    rows = listing.load(
-        lambda: spark.read.format("csv").options(**reader_options).schema("value string"),
-        paths,
-        with_start=True,
-    )
-    return rows.select("value", FILE, START)
+    return listing.load(spark, "csv", paths, reader_options, T.StructType().add("value", "string"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +427,7 @@ def _line_ends(lines: DataFrame, quotes: Quotes | None, comment: str = "") -> di
 
 
 def _with_blank_lines(spark: SparkSession, paths: Sequence[str]) -> list[str]:
-    """Give the files with a line that has characters, and all of them blanks."""
+    """Find the files with a line that has characters, and all of them blanks."""
     blank = r"value NOT IN ('', '\r') AND trim(BOTH ' \t\r' FROM value) = ''"
     return [
         row[FILE] for row in text_files.lines_of(spark, paths).where(blank).select(FILE).distinct().collect()

@@ -12,7 +12,7 @@ from airflow_provider_scope.exceptions import BadFileError, BadRecordError, mask
 from airflow_provider_scope.protocol.bad_records import exceeded, rule_lines, text
 from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import inference
-from airflow_provider_scope.spark.files.listing import KEPT, choices
+from airflow_provider_scope.spark.files.listing import KEPT, NAMED, SHOWN, choices
 from airflow_provider_scope.spark.files.quarantine import sorted_out
 from airflow_provider_scope.spark.files.reading import read_by, select
 from airflow_provider_scope.spark.session import emit
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.target import Target
 
 __all__ = ["commit", "select"]
-
-SHOWN_RULES = 5
-SHOWN_VALUE = 100
-"""Rules that an error names, and characters of a bad value."""
 
 
 def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
@@ -70,7 +66,7 @@ def _commit(
         if plan.files.has_to_infer or plan.extends_columns:
             columns_before, plan = plan.files.columns, inference.inferred(spark, plan, entry)
             if plan.files.columns != columns_before:
-                emit(event="columns", seq=entry.seq, told=f"inferred columns: {inference.columns_of(plan)}")
+                emit(event="columns", seq=entry.seq, told=f"inferred columns: {inference.columns_text(plan)}")
             rows = partial(select, spark, plan, entry)
         notes = _notes(plan) or None
         version = read_by(
@@ -114,11 +110,11 @@ def _check_limits(plan: Plan, entry: OffsetEntry, batch: SortedBatch) -> None:
     limit = exceeded(batch.quarantined, plan.files.max_bad_records, plan.files.max_bad_share)
     if limit is None:
         return
-    first = batch.bad.groupBy("rule").agg(F.min("value").alias("value")).limit(SHOWN_RULES)
-    values = {row.rule: mask(row.value)[:SHOWN_VALUE] for row in first.collect() if row.value}
+    first = batch.bad.groupBy("rule").agg(F.min("value").alias("value")).limit(NAMED)
+    values = {row.rule: mask(row.value)[:SHOWN] for row in first.collect() if row.value}
     rules = [
         f"{line} ({values[line.partition(': ')[2]]!r})" if line.partition(": ")[2] in values else line
-        for line in rule_lines(batch.quarantined)[:SHOWN_RULES]
+        for line in rule_lines(batch.quarantined)[:NAMED]
     ]
     raise BadRecordError(
         f"{text(batch.quarantined)} of batch {entry.seq} are bad, which is more than {limit}: "
@@ -130,5 +126,5 @@ def _check_limits(plan: Plan, entry: OffsetEntry, batch: SortedBatch) -> None:
 
 
 def _notes(plan: Plan) -> dict[str, Any]:
-    """Give what each commit of a plan says: it is in the table with the rows, whatever happens then."""
-    return {"columns": inference.columns_of(plan)} if plan.files.infers_columns else {}
+    """Collect what each commit of a plan says: it is in the table with the rows, whatever happens then."""
+    return {"columns": inference.columns_text(plan)} if plan.files.infers_columns else {}

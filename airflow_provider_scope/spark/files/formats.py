@@ -13,9 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.exceptions import BadRecordError, mask
-from airflow_provider_scope.spark.files.listing import FILE, KEPT, number_in_file
+from airflow_provider_scope.spark.files.listing import FILE, KEPT, SHOWN, number_in_file
 from airflow_provider_scope.spark.structs import to_struct
-from airflow_provider_scope.spark.values import INSTANT_FORMAT
+from airflow_provider_scope.spark.values import INSTANT_FORMAT, Converted, convert
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Source:
     allows_missing: bool
     """Whether declared columns that a file lacks are NULL; else that is a problem."""
     infers_columns: bool
-    """Whether nobody declared the columns: then no text may be changed by its type; see ``candidates``."""
+    """Whether nobody declared the columns: then a text has to come back from its type; see ``values``."""
     has_checked_bytes: bool = False
     """Whether the bytes of the files are known to be of their encoding: see ``text_files.check_bytes``."""
     table: TableTypes | None = None
@@ -74,9 +74,12 @@ class Source:
         """Whether each character has at least two bytes, a line end included."""
         return self.encoding.startswith(("UTF-16", "UTF-32"))
 
+    def convert(self, text: str, kind: T.DataType, column: str) -> Converted:
+        return convert(text, kind, column, self.options, comes_back=self.infers_columns)
+
 
 def source_of(plan: Plan) -> Source:
-    """Give the source of a plan's files, with the columns as they are declared.
+    """Read a plan's source of files, with the columns as they are declared.
 
     :raises InputError: A declared type is not one of Spark's.
     """
@@ -104,8 +107,6 @@ RAW = "_scope_raw"
 """The whole record as text, if it is bad."""
 NUMBER = "_scope_number"
 """The record's number in its file, from 1."""
-SHOWN = 500
-"""Characters of a record that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +116,13 @@ class Check:
     rule: str
     """What is wrong with a record that does not pass, in words: ``amount is not decimal(10,2)``."""
     passes: str
-    """SQL over the columns of the record; it does not pass if this is false or NULL."""
+    """Write SQL over the columns of the record; it does not pass if this is false or NULL."""
     value: str
-    """SQL of the text that is shown."""
+    """Write SQL of the text that is shown."""
     hint: str = ""
     """What may help with a record that does not pass."""
     rule_sql: str = ""
-    """SQL of ``rule`` if its words depend on the record; else empty."""
+    """Write SQL of ``rule`` if its words depend on the record; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +133,18 @@ class Records:
     """What was read, with ``RECORD`` and ``FILE``."""
     checks: Sequence[Check]
     record: str
-    """SQL of a whole record as text."""
+    """Write SQL of a whole record as text."""
     values: Sequence[tuple[str, str]]
     """The columns of the source: name, SQL of the typed value."""
 
     def strict(self) -> DataFrame:
-        """Give the typed rows and ``FILE``; reading them fails at the first record that breaks a rule."""
+        """Read the typed rows and ``FILE``; reading them fails at the first record that breaks a rule."""
         rows, checks, values = self._converted_once()
         typed = [F.expr(value).alias(name) for name, value in values]
         return fail_on_bad_record(rows, checks, self.record).select(*typed, F.col(FILE))
 
     def judged(self) -> DataFrame:
-        """Give all records, the bad ones with NULL for each value; and which rule a record breaks.
+        """Read all records, the bad ones with NULL for each value; and which rule a record breaks.
 
         :return: The typed values, ``FILE``, ``RULE``, ``VALUE``, ``RAW`` and ``NUMBER``.
         """
@@ -162,7 +163,7 @@ class Records:
         return rows.select(*typed, FILE, RULE, VALUE, raw, NUMBER)
 
     def _converted_once(self) -> tuple[DataFrame, list[Check], list[tuple[str, str]]]:
-        """Give rows, checks and values; a value that a check uses, too, is computed once: as a column."""
+        """Prepare rows, checks and values; a value that a check uses, too, is computed once: as a column."""
         checks, computed = [*self.checks], dict[str, str]()
         values: list[tuple[str, str]] = []
         for name, value in self.values:
@@ -208,16 +209,15 @@ _TIME_HINT = f"`dateFormat` and `timestampFormat` set other formats; or {_TEXT_H
 
 
 def record_of(names: Sequence[str]) -> str:
-    """Give SQL of a whole record as text: as it stands in the file if it did not parse, else as JSON.
+    """Write SQL of a whole record as text: as it stands in the file if it did not parse, else as JSON.
 
     :param names: The columns that were read.
     """
-    struct = "struct(" + ", ".join(map(quoted, names)) + ")"
-    return f"coalesce({RECORD}, {json_of(struct)})"
+    return f"coalesce({RECORD}, {json_of(*map(quoted, names))})"
 
 
 def not_compiled(value: str) -> str:
-    """Give SQL of the same value which Spark interprets, and does not compile into the code for each record.
+    """Write SQL of the same value which Spark interprets, and does not compile into the code for each record.
 
     The size of that code makes it slow.
 
@@ -227,31 +227,28 @@ def not_compiled(value: str) -> str:
     return f"element_at(transform(array(0), _scope_i -> {value}), 1)"
 
 
-def json_of(struct: str) -> str:
-    """Give SQL of a struct as JSON, with its NULLs and microseconds."""
+def json_of(*columns: str) -> str:
+    """Write SQL of a row as JSON, with its NULLs and microseconds.
+
+    :param columns: SQL of its columns.
+    """
     options = {
         "ignoreNullFields": "false",
         "timestampFormat": INSTANT_FORMAT,
         "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     }
     pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
-    return f"to_json({struct}, map({pairs}))"
+    return f"to_json(struct({', '.join(columns)}), map({pairs}))"
 
 
 def broken_rule(checks: Sequence[Check]) -> str:
-    """Give SQL for the first rule that a record breaks, NULL if it is good."""
+    """Write SQL of the first rule that a record breaks, NULL if it is good."""
     return _of_first_broken(checks, [check.rule_sql or literal(check.rule) for check in checks])
 
 
-def broken_value(checks: Sequence[Check], at_most: int | None = None) -> str:
-    """Give SQL for the text that goes with the first rule that a record breaks.
-
-    :param at_most: Characters of it; None is all of them.
-    """
-    texts = [f"CAST({check.value} AS string)" for check in checks]
-    if at_most is not None:
-        texts = [f"left({text}, {at_most})" for text in texts]
-    return _of_first_broken(checks, texts)
+def broken_value(checks: Sequence[Check]) -> str:
+    """Write SQL of the text that goes with the first rule that a record breaks."""
+    return _of_first_broken(checks, [f"CAST({check.value} AS string)" for check in checks])
 
 
 def _of_first_broken(checks: Sequence[Check], values: Sequence[str]) -> str:
@@ -273,7 +270,7 @@ def fail_on_bad_record(rows: DataFrame, checks: Sequence[Check], record: str, fi
         return rows
     report = not_compiled(
         f"to_json(named_struct('file', {file}, 'rule', {broken_rule(checks)}, "
-        f"'value', {broken_value(checks, SHOWN)}, 'record', left({record}, {SHOWN}), "
+        f"'value', left({broken_value(checks)}, {SHOWN}), 'record', left({record}, {SHOWN}), "
         f"'hint', {_of_first_broken(checks, [literal(check.hint) for check in checks])}))"
     )
     passes = " AND ".join(f"coalesce({check.passes}, false)" for check in checks)
@@ -299,7 +296,7 @@ class BadRecord:
     """Its place among the records of its file, from 1; None if it is not known."""
 
     def error(self, place: str) -> BadRecordError:
-        """Give the error of a batch that stops at this record; its ``do`` is the hint alone, see ``choices``.
+        """Make the error of a batch that stops at this record; its ``do`` is the hint alone, see ``choices``.
 
         :param place: The file as users write it, and the batch.
         """

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
-from airflow_provider_scope.exceptions import BadFileError, InputError
-from airflow_provider_scope.spark import shaping, structs
-from airflow_provider_scope.spark.files import candidates, csv_files, json_files
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.spark import shaping, structs, values
+from airflow_provider_scope.spark.files import csv_files, json_files
 from airflow_provider_scope.spark.files.formats import NUMBER, RECORD
 from airflow_provider_scope.spark.files.listing import KEPT, NAMED, in_order, union
-from airflow_provider_scope.spark.files.quarantine import faults
+from airflow_provider_scope.spark.files.quarantine import read_good_files
 from airflow_provider_scope.spark.files.reading import naming_faults, source_for
 from airflow_provider_scope.sql import quoted
 
@@ -33,7 +34,7 @@ _NUMBERS = (T.DoubleType, T.DecimalType)
 
 
 def pinned(plan: Plan, log: DeltaLog) -> Plan:
-    """Give a plan with the columns that its first batches have in the table.
+    """Take the columns that the first batches of a plan have in the table.
 
     If another run committed them, later batches have its columns, too.
     """
@@ -45,13 +46,12 @@ def _with_columns(plan: Plan, text: str) -> Plan:
     return replace(plan, source=replace(plan.files, columns=structs.from_text(text)))
 
 
-def columns_of(plan: Plan) -> str:
-    """Give the columns of a plan's files as text."""
+def columns_text(plan: Plan) -> str:
     return structs.to_text(structs.to_struct(plan.files.columns or {}))
 
 
 def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
-    """Give a plan with the columns of the files of a batch; columns that the plan has already come first.
+    """Add the columns of the files of a batch to a plan; columns that the plan has already come first.
 
     With ``bad_records="quarantine"``, files that cannot be read do not count; records that do not parse never
     do.
@@ -59,29 +59,20 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     :raises BadFileError: Files cannot be read, or all of them, if bad ones are put aside.
     :raises InputError: The files have no column.
     """
-    is_sorted = plan.files.bad_records == "quarantine"
-    source = replace(source_for(spark, plan, entry), quarantines=is_sorted)
-    remaining = entry
-    while True:
-        read = replace(source, columns=None, table=None)
-        try:
-            with naming_faults(spark, remaining):
-                if source.format == "csv":  # all files have the header of one
-                    names = csv_files.names(spark, remaining, source.options).names
-                    read = replace(
-                        read, columns=T.StructType([T.StructField(n, T.StringType()) for n in names])
-                    )
-                columns = (_infer_json if source.format == "json" else _infer_csv)(spark, remaining, read)
-            break
-        except BadFileError as err:
-            if not is_sorted:
-                raise
-            unreadable = faults(spark, remaining, read, err)
-            remaining = remaining.with_files(
-                tuple(file for file in remaining.files if file.path not in unreadable)
-            )
-            if not remaining.files:
-                raise
+    source = source_for(spark, plan, entry)
+    untyped = replace(source, columns=None, table=None)
+    infer = partial(_infer_json if source.format == "json" else _infer_csv, spark)
+    with_header = partial(_with_header, spark)
+    readable = entry
+    if plan.files.bad_records == "quarantine":
+        untyped = replace(untyped, quarantines=True)
+        good = read_good_files(spark, entry, untyped, infer, with_header)
+        if good.result is None and good.error:
+            raise good.error
+        columns, readable = good.result or T.StructType(), good.entry
+    else:
+        with naming_faults(spark, entry):
+            columns = infer(entry, with_header(entry, untyped))
     if source.columns is not None:
         columns = cast("T.StructType", shaping.type_of_texts(columns, source.columns))
     elif source.table:
@@ -90,7 +81,7 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     if not columns.fields or T.StructType.fromDDL(text) != columns:
         raise InputError(
             f"The files of batch {entry.seq} have no columns, so none can be inferred. They may not be "
-            f"{plan.files.format}: {', '.join(file.path for file in remaining.files[:NAMED])}."
+            f"{plan.files.format}: {', '.join(file.path for file in readable.files[:NAMED])}."
             if not columns.fields
             else f"The columns of batch {entry.seq} have names that cannot be kept: {text}.",
             kept=KEPT,
@@ -99,12 +90,18 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     return _with_columns(plan, text)
 
 
+def _with_header(spark: SparkSession, entry: OffsetEntry, source: Source) -> Source:
+    if source.format != "csv":
+        return source
+    names = csv_files.columns_in_files(spark, entry, source.options).names  # all files have the header of one
+    return replace(source, columns=T.StructType([T.StructField(name, T.StringType()) for name in names]))
+
+
 def _infer_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.StructType:
-    """Give the types of columns that are read as text."""
     names = source.columns.names if source.columns else []
     if not names:
         return T.StructType()
-    kinds = tuple(candidates.candidates(source.options))
+    kinds = values.types_of_texts(source.options)
     texts = ", ".join(f"nullif({quoted(name)}, '')" for name in names)
     records = csv_files.records(spark, entry, source)
     pieces = [
@@ -116,45 +113,43 @@ def _infer_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.Str
         bits = _type_bits(union(pieces), kinds, source.options)
     return T.StructType(
         [
-            T.StructField(name, candidates.narrowest(bits.get(place, candidates.ANY), kinds))
+            T.StructField(name, values.narrowest(bits.get(place, values.ANY), kinds))
             for place, name in enumerate(names)
         ]
     )
 
 
 def _infer_json(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.StructType:
-    """Give the columns that Spark finds, with types of numbers that hold each digit."""
-    columns = json_files.columns_of(spark, entry, source.options)
+    """Take the columns that Spark finds, with types of numbers that hold each digit."""
+    columns = json_files.columns_in_files(spark, entry, source.options)
     numbers = [number for field in columns for number in _numbers(quoted(field.name), field.dataType)]
     if not numbers:
         return columns
     paths = [file.path for file in entry.files]
     rows = json_files.rows_of(spark, paths, columns, source.options).where(f"{RECORD} IS NULL")
     lists = rows.selectExpr(f"posexplode(array({', '.join(numbers)})) AS (place, texts)")
-    bits = _type_bits(lists.selectExpr("place", "explode(texts) AS text"), candidates.NUMBERS, source.options)
-    all_bits = iter([bits.get(place, candidates.ANY) for place in range(len(numbers))])
+    bits = _type_bits(lists.selectExpr("place", "explode(texts) AS text"), values.NUMBERS, source.options)
+    all_bits = iter([bits.get(place, values.ANY) for place in range(len(numbers))])
 
     def narrowed(kind: T.DataType) -> T.DataType:
         """Put types in the places of numbers, which come in the order of ``_numbers``."""
-        return (
-            candidates.narrowest(next(all_bits), candidates.NUMBERS) if isinstance(kind, _NUMBERS) else kind
-        )
+        return values.narrowest(next(all_bits), values.NUMBERS) if isinstance(kind, _NUMBERS) else kind
 
     return cast("T.StructType", structs.map_leaves(columns, narrowed))
 
 
 def _type_bits(texts: DataFrame, kinds: tuple[T.DataType, ...], options: Mapping[str, str]) -> dict[int, int]:
-    """Give for each place the bits of the types that all of its texts may be of, in one pass.
+    """Find for each place the bits of the types that all of its texts may be of, in one pass.
 
     :param texts: The columns ``place`` and ``text``. That all places have one column keeps Spark's code
         small: it has a limit, and an expression for each of ten columns is beyond it.
     """
-    together = F.expr(f"bit_and({candidates.type_bits('text', kinds, options)})")
+    together = F.expr(f"bit_and({values.type_bits('text', kinds, options)})")
     return {row["place"]: row["bits"] for row in texts.groupBy("place").agg(together.alias("bits")).collect()}
 
 
 def _numbers(value: str, kind: T.DataType, depth: int = 0) -> Iterator[str]:
-    """Give SQL of an array of texts for each place in a type with numbers that may have been rounded."""
+    """Write SQL of an array of texts for each place in a type with numbers that may have been rounded."""
     if isinstance(kind, T.StructType):
         for field in kind:
             yield from _numbers(f"{value}.{quoted(field.name)}", field.dataType, depth)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
@@ -12,11 +13,12 @@ from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.exceptions import BadFileError
 from airflow_provider_scope.spark import shaping, storage
-from airflow_provider_scope.spark.files import candidates, formats, listing
+from airflow_provider_scope.spark.files import formats, listing
 from airflow_provider_scope.spark.files.formats import NUMBER, RECORD, Check, Records, not_compiled
 from airflow_provider_scope.spark.files.listing import (
     FILE,
     KEPT,
+    SHOWN,
     UNDECLARED,
     Problem,
     bad_files,
@@ -24,7 +26,7 @@ from airflow_provider_scope.spark.files.listing import (
     with_lines,
 )
 from airflow_provider_scope.spark.structs import map_leaves, paths_of, repeated_names, type_text
-from airflow_provider_scope.spark.values import Converted, convert
+from airflow_provider_scope.spark.values import Converted, convert_inside
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -56,29 +58,29 @@ _KEYS_HINT = (
     "write the key in one way; or declare one spelling in `columns`, and leave the other out with "
     'extra_columns="ignore"'
 )
-_COMPRESSED = (".gz", ".gzip", ".bz2", ".deflate")
+_COMPRESSED = r"(?i)\.(gz|gzip|bz2|deflate)$"
 """With ``multiLine``, of a number in such a file that is read as text, Spark gives the double's digits."""
 _EXACT_INFERRED = (T.IntegralType, T.BooleanType, T.StringType)
 _EXACT = (*_EXACT_INFERRED, T.FloatType, T.DoubleType)
 
 
 def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
-    """Give the records of all files, one value for all files that are read with the same options.
+    """Read the records of all files, one value for all files that are read with the same options.
 
     :raises BadFileError: A file has a text of which Spark's parser would drop or change something.
     """
     paths = [file.path for file in entry.files]
     columns = source.columns
     if columns is None:
-        columns = columns_of(spark, entry, source.options)
+        columns = columns_in_files(spark, entry, source.options)
         if source.table:
-            typed = functools.partial(shaping.type_of_texts, widens=source.table.widens)
+            typed = partial(shaping.type_of_texts, widens=source.table.widens)
             columns = source.table.read_as(columns, typed, adds=True)
-    rounded = {path for path in paths if source.is_multi_line and path.lower().endswith(_COMPRESSED)}
+    rounded = [path for path in paths if source.is_multi_line and re.search(_COMPRESSED, path)]
     # Who declares a double wants the nearest one; who does not, wants to know of digits that it has not.
     exact = _EXACT_INFERRED if source.infers_columns else _EXACT
     if rounded and not all(isinstance(field.dataType, exact) for field in columns):
-        raise bad_files(entry, [Problem(path, _ROUNDED, hint=_ROUNDED_HINT) for path in sorted(rounded)])
+        raise bad_files(entry, [Problem(path, _ROUNDED, hint=_ROUNDED_HINT) for path in rounded])
     problems = _problems(spark, paths, columns, source)
     with_bad_lines = _files_with_bad_lines(spark, entry, problems, source) if source.quarantines else set()
     problems = [problem for problem in problems if problem.file not in with_bad_lines]
@@ -86,30 +88,30 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
         has_lines = source.is_utf8 and not source.is_multi_line
         raise bad_files(entry, with_lines(spark, entry, problems) if has_lines else problems)
     lines = sorted(path_of(entry, file) for file in with_bad_lines)
-    pieces = []
-    for is_rounded in (False, True):
-        same = [path for path in paths if path not in lines and (path in rounded) is is_rounded]
-        if same:
-            rows = rows_of(spark, same, columns, source.options)
-            pieces.append(_typed(rows, columns, source, is_rounded=is_rounded))
-    return [*pieces, _read_lines(spark, lines, columns, source)] if lines else pieces
+    pieces = [_read_lines(spark, lines, columns, source)] if lines else []
+    if whole := [path for path in paths if path not in lines]:
+        rows = rows_of(spark, whole, columns, source.options)
+        pieces.append(_typed(rows, columns, source, has_rounded=bool(rounded)))
+    return pieces
 
 
 def _rounding_checks(field: T.StructField) -> list[Check]:
     """Check that a text of a rounded file is no number, and a number no infinity."""
     name = quoted(field.name)
-    rule = f"{field.name} may be a number that was rounded, in a compressed multiLine file"
     if isinstance(field.dataType, T.StringType):
-        number = f"try_cast({name} AS double) IS NULL OR NOT {name} RLIKE '[.eE]'"
-        nested = f"left({name}, 1) IN ('{{', '[')"
-        return [Check(rule, f"({name} IS NULL OR (({number}) AND NOT {nested}))", name)]
-    if isinstance(field.dataType, (T.FloatType, T.DoubleType)):
-        return [Check(rule, f"NOT coalesce({name} LIKE '%Infinity', false)", name)]
-    return []
+        number = f"try_cast({name} AS double) IS NOT NULL AND {name} RLIKE '[.eE]'"
+        is_rounded = f"({number}) OR left({name}, 1) IN ('{{', '[')"
+    elif isinstance(field.dataType, (T.FloatType, T.DoubleType)):
+        is_rounded = f"{name} LIKE '%Infinity'"
+    else:
+        return []
+    rule = f"{field.name} may be a number that was rounded, in a compressed multiLine file"
+    passes = f"NOT ({FILE} RLIKE {literal(_COMPRESSED)} AND coalesce({is_rounded}, false))"
+    return [Check(rule, passes, name)]
 
 
-def columns_of(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -> T.StructType:
-    """Give the columns that Spark finds in the files; one that is always NULL is text.
+def columns_in_files(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -> T.StructType:
+    """Ask Spark for the columns of the files; one that is always NULL is text.
 
     :raises BadFileError: Keys differ in letter case alone.
     """
@@ -134,7 +136,7 @@ def columns_of(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, st
 def _clashing_keys(
     spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]
 ) -> BadFileError | None:
-    """Give the error for files with keys that differ in letter case alone; they are read once more.
+    """Make the error for files with keys that differ in letter case alone; they are read once more.
 
     :return: None if there are no such keys.
     """
@@ -177,27 +179,29 @@ def rows_of(
     """Read files with text in place of the types that Spark's parser changes, and with ``RECORD``."""
     texts = T.StructType([T.StructField(field.name, _read_as(field.dataType)) for field in columns])
     schema = texts.add(RECORD, T.StringType())
-    return listing.load(
-        lambda: spark.read.format("json").options(**{**_STRICT, **options}).schema(schema), paths
-    )
+    return listing.load(spark, "json", paths, {**_STRICT, **options}, schema)
 
 
-def _typed(rows: DataFrame, columns: T.StructType, source: Source, *, is_rounded: bool = False) -> Records:
+def _typed(rows: DataFrame, columns: T.StructType, source: Source, *, has_rounded: bool = False) -> Records:
     checks = [formats.parse_check(_NOT_TYPED, _NOT_JSON_HINT, rule_sql=_why_not_parsed(columns, source))]
     values = []
     for field in columns:
         name = quoted(field.name)
-        converted = _convert(name, field.dataType, field.name, source, depth=0)
+        converted = convert_inside(name, field.dataType, partial(_leaf, source, field.name))
         if converted.is_exact:
             checks.append(formats.type_check(field, name, converted.is_exact))
-        if is_rounded:
+        if has_rounded:
             checks += _rounding_checks(field)
         values.append((field.name, converted.value))
     return Records(rows, checks, formats.record_of(columns.names), values)
 
 
+def _leaf(source: Source, column: str, value: str, kind: T.DataType) -> Converted:
+    return source.convert(value, kind, column) if isinstance(kind, _TEXTS) else Converted(value, None)
+
+
 def _read_lines(spark: SparkSession, paths: Sequence[str], columns: T.StructType, source: Source) -> Records:
-    """Give the records of files with an object on each line, with what is wrong with each line.
+    """Read the records of files with an object on each line, with what is wrong with each line.
 
     The values are those of ``rows_of``: what parses a text in SQL would round numbers. So the lines are read
     beside them, and joined by their numbers; the session must read files ``in_order``.
@@ -219,7 +223,7 @@ def _read_lines(spark: SparkSession, paths: Sequence[str], columns: T.StructType
 
 
 def _why_not_parsed(columns: T.StructType, source: Source) -> str:
-    """Give SQL that says why Spark could not parse a record: it parses it again, with one key at a time."""
+    """Write SQL that says why Spark could not parse a record: it parses it again, with one key at a time."""
     # Of a text it takes any value.
     typed = [field for field in columns if not isinstance(_read_as(field.dataType), T.StringType)]
     if len(typed) > _MOST_KEYS:
@@ -243,54 +247,10 @@ def _read_as(kind: T.DataType) -> T.DataType:
     return map_leaves(kind, lambda k: T.StringType() if isinstance(k, _TEXTS) else k, keys=T.StringType())
 
 
-def _convert(value: str, kind: T.DataType, column: str, source: Source, *, depth: int) -> Converted:
-    """Give the typed value of what was read: what holds no text that is converted stays as it is."""
-    element = f"x{depth}"
-    if isinstance(kind, T.StructType):
-        inner = [
-            (f.name, _convert(f"{value}.{quoted(f.name)}", f.dataType, column, source, depth=depth))
-            for f in kind
-        ]
-        if not any(c.is_exact for _, c in inner):
-            return Converted(value, None)
-        fields = ", ".join(f"{literal(name)}, {c.value}" for name, c in inner)
-        exact = [
-            f"({value}.{quoted(name)} IS NULL OR coalesce({c.is_exact}, false))"
-            for name, c in inner
-            if c.is_exact
-        ]
-        return Converted(f"if({value} IS NULL, NULL, named_struct({fields}))", f"({' AND '.join(exact)})")
-    if isinstance(kind, T.ArrayType):
-        item = _convert(element, kind.elementType, column, source, depth=depth + 1)
-        return _each(item, value, f"transform({value}, {element} -> {item.value})", element)
-    if isinstance(kind, T.MapType):
-        item = _convert(element, kind.valueType, column, source, depth=depth + 1)
-        changed = f"transform_values({value}, (k{depth}, {element}) -> {item.value})"
-        return _each(item, value, changed, element, of=f"map_values({value})")
-    if isinstance(kind, _TEXTS):
-        conversion = candidates.convert_reversibly if source.infers_columns else convert
-        return conversion(value, kind, column, source.options)
-    return Converted(value, None)
-
-
-def _each(item: Converted, value: str, changed: str, element: str, of: str = "") -> Converted:
-    """Give an array or a map whose items are converted.
-
-    :param changed: SQL of it, converted.
-    :param element: The name of an item in the SQL of ``item``.
-    :param of: SQL of the items; the value itself if empty.
-    """
-    if not item.is_exact:
-        return Converted(value, None)
-    is_exact = f"{element} IS NULL OR coalesce({item.is_exact}, false)"
-    return Converted(changed, f"forall({of or value}, {element} -> {is_exact})")
-
-
 # ---- the text of the files: what Spark's parser drops without a word ----
 # It stops behind the first value of a line, or of a file with ``multiLine``. It leaves out keys that are not
 # declared, also those that differ only in case. Of a key that comes twice it takes the last.
 
-_SHOWN = 300
 _SEPARATED = ('" :', '"\t:', '"\r:')
 """A key with a blank behind it, which the quick look does not take for one."""
 _ESCAPED_SURROGATES = ("\\ud", "\\uD")
@@ -327,7 +287,7 @@ _NOT_INFERRED = (
 def _problems(
     spark: SparkSession, paths: Sequence[str], columns: T.StructType, source: Source
 ) -> list[Problem]:
-    """Give the files with such a text.
+    """Find the files with such a text.
 
     :param columns: Keys beside these, at any depth, are a problem, unless the source leaves them out.
     """
@@ -340,7 +300,7 @@ def _problems(
     # What is wrong with a whole file goes before what is wrong with a record.
     of_file = F.col("wrong").isin(_NOT_UTF8, _SECOND_VALUE)
     problems = (
-        lines.select("file", F.expr(odd).alias("wrong"), F.expr(f"left({text}, {_SHOWN})").alias("line"))
+        lines.select("file", F.expr(odd).alias("wrong"), F.expr(f"left({text}, {SHOWN})").alias("line"))
         .where("wrong IS NOT NULL")
         .groupBy("file")
         .agg(F.max_by(F.struct("wrong", "line"), of_file).alias("first"))
@@ -358,7 +318,7 @@ def _problems(
 def _files_with_bad_lines(
     spark: SparkSession, entry: OffsetEntry, problems: Sequence[Problem], source: Source
 ) -> set[str]:
-    """Give the files, as problems name them, of which only records are wrong and each line is one record."""
+    """Find the files, as problems name them, of which only records are wrong and each line is one record."""
     files = {problem.file for problem in problems if problem.fault not in (_NOT_UTF8, _SECOND_VALUE)}
     if not files or source.is_multi_line or not source.is_utf8 or _lax(source.options):
         return set()
@@ -368,22 +328,22 @@ def _files_with_bad_lines(
 
 
 def _problem_sql(columns: T.StructType, text: str, source: Source) -> str:
-    """Give SQL for what is wrong with the text of a value; NULL if nothing is, or if the reader tells it."""
+    """Write SQL of what is wrong with the text of a value; NULL if nothing is, or if the reader tells it."""
     return not_compiled(_TextCheck(_lax(source.options), extra=source.ignores_extra).wrong(columns, text))
 
 
 def _is_blank(text: str) -> str:
-    """Give SQL for whether a text holds no value, and is no record."""
+    """Write SQL for whether a text holds no value, and is no record."""
     return f"trim(BOTH {literal(_BLANKS)} FROM {text}) = ''"
 
 
 def _lax(options: Mapping[str, str]) -> dict[str, str]:
-    """Give the options of a reader that allow more than JSON, such as ``allowComments``."""
+    """Pick the options of a reader that allow more than JSON, such as ``allowComments``."""
     return {name: options[name] for name in sorted(options) if name.startswith("allow")}
 
 
 def _parse(text: str, schema: str, lax: Mapping[str, str], *, bad: str) -> str:
-    """Give SQL that parses a text as Spark's reader does.
+    """Write SQL that parses a text as Spark's reader does.
 
     :param schema: The columns that are wanted, as text.
     :param bad: The one that gets the text if it cannot be parsed.
@@ -394,7 +354,7 @@ def _parse(text: str, schema: str, lax: Mapping[str, str], *, bad: str) -> str:
 
 
 def _value_texts(spark: SparkSession, paths: Sequence[str], source: Source) -> tuple[DataFrame, str]:
-    """Give the texts that hold a value each, with their file, and SQL of the text.
+    """Read the texts that hold a value each, with their file; and SQL of the text.
 
     :return: The texts are bytes in a column ``value`` if they are UTF-8, else decoded in ``text``.
     """
@@ -402,7 +362,7 @@ def _value_texts(spark: SparkSession, paths: Sequence[str], source: Source) -> t
     reader_options = {"wholetext": str(source.is_multi_line or source.is_wide).lower()}
     if line_sep is not None and not source.is_wide:
         reader_options["lineSep"] = line_sep
-    files = listing.load(lambda: spark.read.format("text").options(**reader_options), paths)
+    files = listing.load(spark, "text", paths, reader_options)
     files = files.select("value", F.col(listing.FILE).alias("file"))
     if source.is_utf8:
         return files, "ltrim('\ufeff', value)" if source.is_multi_line else "value"
@@ -415,7 +375,7 @@ def _value_texts(spark: SparkSession, paths: Sequence[str], source: Source) -> t
 
 
 def _is_plain(columns: T.StructType, text: str) -> str:
-    r"""Give SQL for a quick look that most lines pass: one flat object with declared keys, each once.
+    r"""Write SQL for a quick look that most lines pass: one flat object with declared keys, each once.
 
     The first brace that closes is at the end. Each ``":`` ends a key, or stands inside a text as ``\":``;
     and as many as there are of them are declared keys that the line has.
@@ -447,7 +407,7 @@ class _TextCheck:
     """Whether keys that are not declared are no problem."""
 
     def wrong(self, columns: T.StructType, text: str) -> str:
-        """Give SQL for what is wrong with a text; NULL if nothing is, or if the reader tells it."""
+        """Write SQL of what is wrong with a text; NULL if nothing is, or if the reader tells it."""
         lone = f"{text} RLIKE {literal(_HALF)}"
         array = f"ltrim({text}) LIKE '[%'"
         items = self._parse(text, "array<string>")
@@ -464,14 +424,14 @@ class _TextCheck:
         return _parse(text, schema, self.lax, bad="bad")
 
     def _is_single(self, text: str) -> str:
-        """Give SQL for whether a text is one JSON value and nothing else; children are skipped, not read."""
+        """Write SQL for whether a text is one JSON value and nothing else; children are skipped, not read."""
         closed = self._is_closed(text)
         if self.lax:
             return f"({closed})"
         return f"({closed} AND json_array_length(concat('[', {text}, ']')) <=> 1)"
 
     def _is_closed(self, text: str) -> str:
-        """Give SQL for the same of a text in which Spark's reader takes more than JSON has."""
+        """Write SQL for the same of a text in which Spark's reader takes more than JSON has."""
         put = f"""concat('{{"v":', {text}, ',"{_SENTINEL}":1}}')"""
         ends = self._parse(put, f"{_SENTINEL} int, bad string")
         return f"{ends}.{_SENTINEL} <=> 1 AND {ends}.bad IS NULL"
@@ -482,7 +442,7 @@ class _TextCheck:
         return f"json_object_keys({text})"
 
     def _keys(self, kind: T.DataType, text: str, depth: int = 0) -> str:
-        """Give SQL for the first key that is repeated or not declared in a value's text; NULL if none."""
+        """Write SQL of the first key that is repeated or not declared in a value's text; NULL if none."""
         element = f"e{depth}"
         if isinstance(kind, T.StructType):
             return self._keys_of_struct(kind, text, depth)

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -25,10 +26,10 @@ from airflow_provider_scope.spark.session import TOO_MANY_FIELDS, short_cause, w
 from airflow_provider_scope.sql import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.readwriter import DataFrameReader
+    from pyspark.sql import types as T  # noqa: N812
 
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.plan import Plan
@@ -45,7 +46,9 @@ _IN_ORDER = {
     "spark.sql.files.openCostInBytes": str(1 << 50),
 }
 NAMED = 5
-"""Files that an error names."""
+"""Files or rules that an error names."""
+SHOWN = 500
+"""Characters that an error shows of a text: of a record, a line, a value, or a reader's own message."""
 
 
 def as_pattern(uri: str) -> str:
@@ -58,41 +61,47 @@ def as_pattern(uri: str) -> str:
 
 
 def same_key(uri: str) -> str:
-    """Give one spelling of a local URI: Java writes ``file:/x``, others ``file:///x``."""
+    """Spell a local URI in one way: Java writes ``file:/x``, others ``file:///x``."""
     return re.sub("^file:/+", "file:///", uri)
 
 
 def load(
-    reader: Callable[[], DataFrameReader], paths: Sequence[str], *, with_start: bool = False
+    spark: SparkSession,
+    kind: str,
+    paths: Sequence[str],
+    options: Mapping[str, str] = MappingProxyType({}),
+    schema: T.StructType | None = None,
 ) -> DataFrame:
-    """Read exactly these files: their columns, and ``FILE``.
+    """Read exactly these files: their columns, ``FILE`` and ``START``.
 
-    :param reader: Gives a reader with format, schema and options.
-    :param with_start: Whether to read ``START``, too.
+    :param kind: The format, as Spark calls it.
     :raises SourceMismatchError: Spark would read other files.
     """
-    alone = [path for path in paths if _is_alone(path)]
     together = [path for path in paths if not _is_alone(path)]
     frames = []
-    if together:
-        data = reader().load([as_pattern(path) for path in together])
-        frames.append(_with_file(data, together, with_start=with_start))
-    for path in alone:
-        data = reader().option("__globPaths__", "false").load([path])
-        frames.append(_with_file(data, [path], with_start=with_start))
+    for group in ([together] if together else []) + [[path] for path in paths if _is_alone(path)]:
+        reader = spark.read.format(kind).options(**options)
+        if schema is not None:
+            reader = reader.schema(schema)
+        # By `load`: the arguments of `csv` or `text` have defaults that win over the options.
+        if group is together:
+            data = reader.load([as_pattern(path) for path in group])
+        else:
+            data = reader.option("__globPaths__", "false").load(group)
+        check_listed(data, group)
+        metadata = data.metadataColumn("_metadata")
+        places = {FILE: metadata.getField("file_path"), START: metadata.getField("file_block_start")}
+        frames.append(data.select("*", *[column.alias(name) for name, column in places.items()]))
     return union(frames)
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:
-    """Give the rows of all frames, of which there is at least one; they have the same columns."""
-    rows = frames[0]
-    for frame in frames[1:]:
-        rows = rows.unionByName(frame)
-    return rows
+    """Put the rows of all frames together, of which there is at least one; they have the same columns."""
+    return functools.reduce(lambda rows, frame: rows.unionByName(frame), frames)
 
 
 def for_inference(paths: Sequence[str]) -> list[str]:
-    """Give paths from which columns are inferred: all but those that ``load`` has to read alone."""
+    """List the paths from which columns are inferred: all but those that ``load`` has to read alone."""
     together = [as_pattern(path) for path in paths if not _is_alone(path)]
     return together or [*paths[:1]]
 
@@ -100,13 +109,6 @@ def for_inference(paths: Sequence[str]) -> list[str]:
 def _is_alone(path: str) -> bool:
     # Hadoop takes a folder such as 10:30 for a URI once it looks for patterns: such a file is read alone.
     return bool(_GLOB_CHARACTERS.search(path)) and ":" in path.partition("://")[2]
-
-
-def _with_file(data: DataFrame, paths: Sequence[str], *, with_start: bool) -> DataFrame:
-    check_listed(data, paths)
-    metadata = data.metadataColumn("_metadata")
-    start = [metadata.getField("file_block_start").alias(START)] if with_start else []
-    return data.select("*", metadata.getField("file_path").alias(FILE), *start)
 
 
 @contextmanager
@@ -117,7 +119,7 @@ def in_order(spark: SparkSession) -> Iterator[None]:
 
 
 def number_in_file() -> Column:
-    """Give the number of a row in its file, from 1; only with ``in_order``, and before any filter."""
+    """Count the rows of a file from 1; only with ``in_order``, and before any filter."""
     return (F.monotonically_increasing_id() % (1 << 33)) + 1
 
 
@@ -154,8 +156,6 @@ NOT_SEEN = (
     "give Spark's machines the same disks under the same paths; if the name is not ASCII, set LC_ALL=C.UTF-8 "
     "for them"
 )
-_SHOWN = 400
-"""Characters of a reader's own message that are shown."""
 _FILE_IN_MESSAGE = re.compile(r"\s*CSV file: .*$|^\S+:/.*?(?=is not a Parquet file)", re.DOTALL)
 """The file in the message of a reader. We name it ourselves; and with it, each file had a rule of its own."""
 _CUT = "bring the whole file: it was cut, or is still being written"
@@ -211,18 +211,18 @@ class Problem:
     """The number of the line with that text, from 1."""
 
     def message(self) -> str:
-        """Give the fault and the text that shows it, without secrets."""
+        """Tell the fault and the text that shows it, without secrets."""
         place = f"line {self.line:,}: " if self.line else ""
         return f"{self.fault} ({place}{mask(self.text)!r})" if self.text else self.fault
 
     def details(self) -> str | None:
-        """Give the text that shows the fault, and the hint."""
+        """Tell the text that shows the fault, and the hint."""
         place = f"line {self.line:,}" if self.line else None
         return ": ".join(part for part in (place, self.text, self.hint) if part) or None
 
 
 def bad_files(entry: OffsetEntry, problems: Sequence[Problem]) -> BadFileError:
-    """Give the error for files of a batch with problems; its ``files`` say what is wrong with each.
+    """Make the error for files of a batch with problems; its ``files`` say what is wrong with each.
 
     Its ``do`` is the hint alone; see ``choices``.
     """
@@ -280,7 +280,7 @@ def with_lines(spark: SparkSession, entry: OffsetEntry, problems: Sequence[Probl
         # By a comparison of texts: bytes that are not UTF-8 are shown as replacement characters.
         has_text = f"startswith(make_valid_utf8(value), {literal(problem.text or '')})"
         with in_order(spark):
-            lines = load(lambda: spark.read.format("text").option("lineSep", "\n"), [path])
+            lines = load(spark, "text", [path], {"lineSep": "\n"})
             numbered = lines.select("value", number_in_file().alias("number"))
             first = numbered.where(has_text).select("number").limit(1).collect() if problem.text else []
         with_line.append(replace(problem, line=first[0].number if first else None))
@@ -288,7 +288,7 @@ def with_lines(spark: SparkSession, entry: OffsetEntry, problems: Sequence[Probl
 
 
 def read_problem(file: str, message: str) -> Problem | None:
-    """Give the problem of a file that could not be read, if that is surely the file's own fault.
+    """Say why a file could not be read, if that is surely the file's own fault.
 
     :param message: The innermost cause, with its class.
     :return: None if it may be a passing failure of the store.
@@ -298,15 +298,15 @@ def read_problem(file: str, message: str) -> Problem | None:
         return None
     if re.search("Unescaped quote|following quoted value", message):
         field = _PARSED_FIELD.search(message)
-        return Problem(file, _STRAY_QUOTE, field[1][:_SHOWN] if field else None, hint)
+        return Problem(file, _STRAY_QUOTE, field[1][:SHOWN] if field else None, hint)
     cause = _FILE_IN_MESSAGE.sub("", message.partition(": ")[2] or message)
-    return Problem(file, f"it cannot be read: {cause[:_SHOWN].rstrip('.')}", hint=hint)
+    return Problem(file, f"it cannot be read: {cause[:SHOWN].rstrip('.')}", hint=hint)
 
 
 def unreadable_footers(
     entry: OffsetEntry, failures: Sequence[tuple[str, Exception, bool]]
 ) -> ScopeProviderError:
-    """Give the error for footers that could not be read; retried unless all are surely the files' fault.
+    """Make the error for footers that could not be read; retried unless all are surely the files' fault.
 
     :param failures: Path and cause of each, and whether the bytes of the file could be read.
     """
@@ -327,7 +327,7 @@ def unreadable_footers(
 
 
 def path_of(entry: OffsetEntry, file: str) -> str:
-    """Give the path of a file as the batch has it, for the file as Spark spells it."""
+    """Find the path of a file as the batch has it, for the file as Spark spells it."""
     paths = _paths_by_key(entry.files)
     return paths.get(same_key(unquote(file))) or paths.get(same_key(file)) or file
 

@@ -6,7 +6,8 @@ import json
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from pyspark import StorageLevel
 from pyspark.sql import Observation
@@ -31,7 +32,7 @@ from airflow_provider_scope.spark.structs import of_table
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -128,12 +129,12 @@ class Quarantine:
         return number
 
     def holds(self, entry: OffsetEntry, number: int) -> bool:
-        """Tell whether the rows that the quarantine has of a batch are those of this try, by its number."""
+        """Check whether the rows that the quarantine has of a batch are those of this try, by its number."""
         newest = self._newest()
         return newest is not None and (newest[0] > entry.seq or newest == (entry.seq, number))
 
     def _newest(self) -> tuple[int, int] | None:
-        """Give the newest batch of the pipeline in the quarantine, and the number of its newest try."""
+        """Find the newest batch of the pipeline in the quarantine, and the number of its newest try."""
         newest = self.log.newest_transaction(self._app_id)
         return None if newest is None else divmod(newest, _TRIES_OF_A_BATCH)
 
@@ -150,6 +151,11 @@ class Quarantine:
             )
 
 
+_T = TypeVar("_T")
+_Counts: TypeAlias = "Counter[tuple[str, str | None]]"
+"""File and rule -> how many of its rows break it; the rule is None for good rows."""
+_Faults: TypeAlias = dict[str, tuple[str, str | None]]
+"""As ``BadFileError.files``."""
 NOTHING_GOOD = "none of its records can be loaded"
 """The rule of a file that was put aside record by record, up to the last."""
 _LISTED = "its records are in the quarantine one by one, each with its rule"
@@ -184,30 +190,12 @@ def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[
 
 def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack) -> SortedBatch:
     source = replace(reading.source_for(spark, plan, entry), quarantines=True)
-    remaining, error, data = entry, None, None
-    bad_files: dict[str, tuple[str, str | None]] = {}
+    judge = partial(_judge_once, spark, block)
+    judged, remaining, bad_files, error = read_good_files(spark, entry, source, judge)
     records = rows = Quarantined(0, {})
-    while remaining.files and data is None:
-        try:
-            with naming_faults(spark, remaining):
-                pieces = reading.records(spark, remaining, source)
-                with in_order(spark):
-                    judged = union([piece.judged() for piece in pieces])
-                    data, counts = _read_once(remaining, judged, block)
-            if text_files.UNDECODED in {rule for _, rule in counts}:
-                suspects = [file for file, rule in counts if rule == text_files.UNDECODED]
-                with naming_faults(spark, remaining):
-                    text_files.check_bytes(spark, remaining, source, suspects)
-                data, source = None, replace(source, has_checked_bytes=True)
-        except BadFileError as err:
-            error = error or err
-            bad_files.update(faults(spark, remaining, source, err))
-            data = None
-            remaining = remaining.with_files(
-                tuple(file for file in remaining.files if file.path not in bad_files)
-            )
     good, bad = None, []
-    if data is not None:
+    if judged is not None:
+        data, counts = judged
         records = _quarantined(counts)
         spelled = {file: path_of(remaining, file) for file, rule in counts if rule is not None}
         lost = spelled.keys() - {file for file, rule in counts if rule is None}
@@ -231,13 +219,23 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack)
     return SortedBatch(good, union(bad), quarantined, error)
 
 
-def _read_once(
-    entry: OffsetEntry, rows: DataFrame, block: ExitStack
-) -> tuple[DataFrame, Counter[tuple[str, str | None]]]:
+def _judge_once(
+    spark: SparkSession, block: ExitStack, entry: OffsetEntry, source: Source
+) -> tuple[DataFrame, _Counts]:
+    pieces = reading.records(spark, entry, source)
+    with in_order(spark):
+        held, counts = _read_once(entry, union([piece.judged() for piece in pieces]), block)
+    suspects = [file for file, rule in counts if rule == text_files.UNDECODED]
+    if not suspects:
+        return held, counts
+    text_files.check_bytes(spark, entry, source, suspects)
+    return _judge_once(spark, block, entry, replace(source, has_checked_bytes=True))
+
+
+def _read_once(entry: OffsetEntry, rows: DataFrame, block: ExitStack) -> tuple[DataFrame, _Counts]:
     """Read rows once, hold them for the block, and count those that break each rule.
 
     :param rows: With the columns ``FILE`` and ``RULE``; what is good and what is bad is cut out of them.
-    :return: The rows, and how many of each file break each rule.
     :raises SourceMismatchError: Good and bad ones together are not all of them.
     """
     observation = Observation()
@@ -258,11 +256,7 @@ def _read_once(
     return held, counts
 
 
-def _quarantined(counts: Counter[tuple[str, str | None]]) -> Quarantined:
-    """Count the rows that break each rule, and all rows.
-
-    :param counts: As ``_read_once`` gives them.
-    """
+def _quarantined(counts: _Counts) -> Quarantined:
     rules: Counter[str] = Counter()
     for (_, rule), count in counts.items():
         if rule is not None:
@@ -270,16 +264,53 @@ def _quarantined(counts: Counter[tuple[str, str | None]]) -> Quarantined:
     return Quarantined(counts.total(), dict(rules))
 
 
-def faults(
-    spark: SparkSession, entry: OffsetEntry, source: Source, err: BadFileError
-) -> dict[str, tuple[str, str | None]]:
-    """Give all files that cannot be read, as ``BadFileError.files`` does.
+class GoodFiles(NamedTuple, Generic[_T]):
+    """The files of a batch that can be read, and what came of reading them."""
+
+    result: _T | None
+    """None if no file can be read."""
+    entry: OffsetEntry
+    """The batch, with these files alone."""
+    bad_files: _Faults
+    error: BadFileError | None
+    """About the first of the others."""
+
+
+def read_good_files(
+    spark: SparkSession,
+    entry: OffsetEntry,
+    source: Source,
+    read: Callable[[OffsetEntry, Source], _T],
+    prepare: Callable[[OffsetEntry, Source], Source] = lambda _, source: source,
+) -> GoodFiles[_T]:
+    """Read the files of a batch together, without those that cannot be read.
+
+    :param read: Reads files, and raises ``BadFileError`` if one of them cannot be read.
+    :param prepare: Completes the source by a look at the files.
+    """
+    bad_files: _Faults = {}
+    error = None
+    while entry.files:
+        prepared = source
+        try:
+            with naming_faults(spark, entry):
+                prepared = prepare(entry, source)
+                return GoodFiles(read(entry, prepared), entry, bad_files, error)
+        except BadFileError as err:
+            error = error or err
+            bad_files.update(_faults(spark, entry, prepared, err))
+            entry = entry.with_files(tuple(file for file in entry.files if file.path not in bad_files))
+    return GoodFiles(None, entry, bad_files, error)
+
+
+def _faults(spark: SparkSession, entry: OffsetEntry, source: Source, err: BadFileError) -> _Faults:
+    """Find all files that cannot be read.
 
     :param err: If Spark failed, it names one of them: then each file is read alone.
     :raises PySparkException: None fails alone: what failed may pass.
     """
 
-    def fault(path: str) -> dict[str, tuple[str, str | None]]:
+    def fault(path: str) -> _Faults:
         alone = entry.with_files(tuple(file for file in entry.files if file.path == path))
         try:
             with naming_faults(spark, alone):
@@ -299,11 +330,9 @@ def faults(
     return bad_files
 
 
-def _file_rows(
-    spark: SparkSession, entry: OffsetEntry, plan: Plan, wrong: Mapping[str, tuple[str, str | None]]
-) -> DataFrame:
+def _file_rows(spark: SparkSession, entry: OffsetEntry, plan: Plan, bad_files: _Faults) -> DataFrame:
     literal_rows = json.dumps(
-        [{"file": file, "rule": rule, "value": details} for file, (rule, details) in wrong.items()]
+        [{"file": file, "rule": rule, "value": details} for file, (rule, details) in bad_files.items()]
     )
     # As a literal: a list of Python rows would start a Python worker.
     schema = "array<struct<file string, rule string, value string>>"
@@ -322,7 +351,7 @@ def _rows(
     value: str = "NULL",
     raw: str = RAW,
 ) -> DataFrame:
-    """Give rows of the quarantine; the arguments are SQL over the frame's columns."""
+    """Make rows of the quarantine; the arguments are SQL over the frame's columns."""
     values = {
         "pipeline": literal(plan.pipeline),
         "batch": str(entry.seq),

@@ -19,7 +19,6 @@ from airflow_provider_scope.spark.files.formats import (
     NUMBER,
     RAW,
     RULE,
-    SHOWN,
     VALUE,
     Check,
     bad_record,
@@ -33,6 +32,7 @@ from airflow_provider_scope.spark.files.listing import (
     FILE,
     GZIP_ENDS,
     HEADER_HINT,
+    SHOWN,
     Problem,
     bad_files,
     in_order,
@@ -152,7 +152,7 @@ def checked(plan: Plan, result: DataFrame) -> DataFrame:
 
 
 _RULE_HINT = "correct the rule or the SELECT; with source_file_uri in the SELECT the message names the file"
-ROW = json_of("struct(*)")
+ROW = json_of("*")
 """SQL of a row of the SELECT as text."""
 
 
@@ -334,7 +334,7 @@ def _problems(spark: SparkSession, entry: OffsetEntry, err: Exception) -> list[P
 
 def _has_negative_nanoseconds(spark: SparkSession, path: str) -> bool:
     try:
-        load(lambda: spark.read.format("orc"), [path]).write.format("noop").mode("overwrite").save()
+        load(spark, "orc", [path]).write.format("noop").mode("overwrite").save()
     except SPARK_ERRORS as err:
         return NANOSECONDS in whole_text(err)
     return False
@@ -344,7 +344,7 @@ def _with_header(spark: SparkSession, entry: OffsetEntry, problem: Problem) -> P
     """Show the header itself: Spark says how many fields it has, and not which."""
     try:
         with in_order(spark):
-            rows = load(lambda: spark.read.format("text"), [path_of(entry, problem.file)]).head(1)
+            rows = load(spark, "text", [path_of(entry, problem.file)]).head(1)
     except SPARK_ERRORS:
         return problem
     first = rows[0].value if rows else ""

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.spark.files import listing
 from airflow_provider_scope.spark.files.formats import Check, Records
-from airflow_provider_scope.spark.files.listing import FILE, Problem, bad_files, with_lines
+from airflow_provider_scope.spark.files.listing import FILE, SHOWN, Problem, bad_files, with_lines
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.files.formats import Source
 
-SHOWN = 300
-"""Characters of a line that are shown."""
 UNDECODED = "encoding"
 """The rule that a record with a replacement character breaks. A decoder writes one for bytes that it does not
 know; but a good record may have one as well, so that ``check_bytes`` decides."""
@@ -29,18 +27,17 @@ _ENCODING_HINT = "name the encoding of the file: options={'encoding': 'ISO-8859-
 
 
 def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
-    """Give the lines of all files. Spark does not decode them: a check finds bytes that are not UTF-8."""
-    # Not by `text`, whose arguments have defaults that win over the options.
+    """Read the lines of all files. Spark does not decode them: a check finds bytes that are not UTF-8."""
     paths = [file.path for file in entry.files]
-    rows = listing.load(lambda: spark.read.format("text").options(**source.options), paths)
+    rows = listing.load(spark, "text", paths, source.options)
     is_utf8 = Check("it has bytes that are not UTF-8", "is_valid_utf8(value)", "make_valid_utf8(value)")
     name = source.columns.names[0] if source.columns else "value"
     return [Records(rows, [is_utf8], "make_valid_utf8(value)", [(name, "value")])]
 
 
 def lines_of(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Give the lines of files with their bytes as they are: ``value``, ``FILE`` and ``START``."""
-    return listing.load(lambda: spark.read.format("text").option("lineSep", "\n"), paths, with_start=True)
+    """Read the lines of files with their bytes as they are: ``value``, ``FILE`` and ``START``."""
+    return listing.load(spark, "text", paths, {"lineSep": "\n"})
 
 
 def encoding_check(name: str) -> Check:
