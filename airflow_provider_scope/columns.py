@@ -50,7 +50,7 @@ def columns_from(argument: str, value: Any) -> Any:
 
 
 def declared(columns: Columns | None) -> dict[str, str] | None:
-    """Give the declared columns of a rendered spec; None if there are none, or if they are inferred."""
+    """Read the declared columns of a rendered spec; None if there are none, or if they are inferred."""
     return dict(cast("Mapping[str, str]", columns)) if columns and columns != INFER else None
 
 
@@ -65,7 +65,7 @@ def split_columns(text: str) -> list[tuple[str, str]]:
 
 
 def is_late(value: Any) -> bool:
-    """Tell whether the columns in an argument, as the user wrote it, are known only when the task runs."""
+    """Check whether the columns in an argument, as the user wrote it, are known only when the task runs."""
     return validation.is_deferred(value) or (
         isinstance(value, Mapping) and validation.is_deferred(value.get("columns"))
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def to_struct(columns: Mapping[str, str]) -> T.StructType:
-    """Give the schema of columns: name -> Spark type, as text.
+    """Make the schema of columns: name -> Spark type, as text.
 
     :raises InputError: A type is not one of Spark's.
     """
@@ -40,10 +40,7 @@ def to_struct(columns: Mapping[str, str]) -> T.StructType:
 
 
 def of_table(metadata: Mapping[str, Any]) -> T.StructType:
-    """Give the columns of a table.
-
-    :param metadata: The table's metadata, as Delta's log has it.
-    """
+    """Read the columns of a table from its metadata, as Delta's log has it."""
     return T.StructType.fromJson(json.loads(metadata["schemaString"]))
 
 
@@ -52,12 +49,12 @@ _UNQUOTED_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def to_text(struct: T.StructType) -> str:
-    """Give columns as text that Spark and ``columns`` read: ``id bigint, `a b` array<string>``."""
+    """Write columns as text that Spark and ``columns`` read: ``id bigint, `a b` array<string>``."""
     return ", ".join(f"{_name_text(field.name)} {type_text(field.dataType)}" for field in struct)
 
 
 def type_text(kind: T.DataType) -> str:
-    """Give a type as text that Spark reads. ``simpleString`` is no such text: it quotes no field's name."""
+    """Write a type as text that Spark reads. ``simpleString`` is no such text: it quotes no field's name."""
     if isinstance(kind, T.StructType):
         fields = [f"{_name_text(field.name)}: {type_text(field.dataType)}" for field in kind]
         return f"struct<{', '.join(fields)}>"
@@ -73,7 +70,7 @@ def _name_text(name: str) -> str:
 
 
 def from_text(text: str) -> dict[str, str]:
-    """Give the columns that ``to_text`` wrote: name -> type."""
+    """Read the columns that ``to_text`` wrote: name -> type."""
     struct = cast("T.StructType", T.StructType.fromDDL(text))
     return {field.name: type_text(field.dataType) for field in struct}
 
@@ -127,7 +124,7 @@ def column_of(data: DataFrame, path: str) -> tuple[Column, str]:
 def map_leaves(
     kind: T.DataType, change: Callable[[T.DataType], T.DataType], *, keys: T.DataType | None = None
 ) -> T.DataType:
-    """Give a type in which each leaf, a type that has no types inside, is changed.
+    """Change each leaf of a type: each type in it that has no types inside.
 
     :param keys: The type that all keys of maps get, in place of a change.
     """
@@ -148,7 +145,7 @@ def merge_types(
     *,
     named_by_second: bool = False,
 ) -> T.DataType | None:
-    """Give a type made of two: the fields of the first, and those of the second that the first lacks.
+    """Make a type of two: the fields of the first, and those of the second that the first lacks.
 
     :param merge_leaves: Gives the type for two types that are not both structs, both arrays or both maps;
         None if there is none.
@@ -180,7 +177,7 @@ def merge_types(
 
 
 def paths_of(kind: T.DataType, outer: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Give the path of each field at any depth: the names of the fields around it, and its own name last.
+    """Walk through the fields at any depth; a path has the names of the fields around one, and its own last.
 
     :param outer: The path of the field that has this type.
     """
@@ -197,15 +194,11 @@ def paths_of(kind: T.DataType, outer: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 def bare_type(kind: T.DataType) -> T.DataType:
     """Leave out what does not change values: whether NULL is allowed, comments, lengths of texts."""
-    return map_leaves(kind, _without_length)
-
-
-def _without_length(kind: T.DataType) -> T.DataType:
-    return T.StringType() if isinstance(kind, (T.CharType, T.VarcharType)) else kind
+    return map_leaves(kind, lambda k: T.StringType() if isinstance(k, (T.CharType, T.VarcharType)) else k)
 
 
 def repeated_names(names: Sequence[str]) -> list[str]:
-    """Give the names that occur more than once, whatever their case.
+    """Find the names that occur more than once, whatever their case.
 
     A name may be a path with points: ``a.b`` is left out if ``a`` is repeated, since it differs with ``a``.
     """

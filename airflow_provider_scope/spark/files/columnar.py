@@ -1,34 +1,39 @@
-"""Parquet and ORC files to typed rows, and which columns a batch of them has."""
+"""Parquet and ORC files to typed rows: what footers say of the columns, and which columns a batch has."""
 
 from __future__ import annotations
 
+import json
+import re
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta.schema import keeps_values
+from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import listing
-from airflow_provider_scope.spark.files.footers import ClockOfUTC, read_shapes
 from airflow_provider_scope.spark.files.formats import Check, Records, json_of
-from airflow_provider_scope.spark.files.listing import Problem, bad_files
-from airflow_provider_scope.spark.session import in_utc
+from airflow_provider_scope.spark.files.listing import Problem, bad_files, unreadable_footers
+from airflow_provider_scope.spark.session import SPARK_ERRORS, in_utc, short_cause
 from airflow_provider_scope.spark.structs import bare_type, map_leaves, merge_types, type_text
 from airflow_provider_scope.spark.values import Converted, convert_inside
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_scope.protocol.records import OffsetEntry
-    from airflow_provider_scope.spark.files.footers import Shape
     from airflow_provider_scope.spark.files.formats import Source
 
 
 def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
-    """Give the records of all files, one value for all files that are read alike.
+    """Read the records of all files, one value for all files that are read alike.
 
     :raises BadFileError: A file has other columns than declared, or is not of the format.
     :raises SourceUnreadableError: A footer could not be read.
@@ -77,7 +82,8 @@ def _read(
     scans: dict[tuple[bool, bool, str, tuple[str, ...]], tuple[T.StructType, list[str]]] = {}
     for shape in shapes:
         layout, value_sqls = _plan(shape, columns)
-        key = (shape.is_calendar_known, shape.may_be_cut, layout.simpleString(), tuple(value_sqls))
+        footer = shape.footer
+        key = (footer.is_calendar_known, footer.may_be_cut, layout.simpleString(), tuple(value_sqls))
         scans.setdefault(key, (layout, []))[1].extend(shape.paths)
     pieces, cut = [], list[Problem]()
     for (is_calendar_known, may_be_cut, _, values), (layout, paths) in scans.items():
@@ -92,20 +98,16 @@ def _read(
         if exact:
             digits = listing.load(spark, source.format, paths, options, _with_digits(layout))
             cut += _with_nanoseconds(digits, exact)
+        typed = list(zip(columns.names, values, strict=True))
+        fine = {name: quoted(name) for name, value in typed if value.startswith(_MICROS)}
         checks = [
-            Check(
-                f"{name} {_TOO_FINE}",
-                f"({quoted(name)} % 1000 <=> 0 OR {quoted(name)} IS NULL)",
-                quoted(name),
-            )
-            for name, value in zip(columns.names, values, strict=True)
-            if value.startswith(_MICROS)
+            Check(f"{name} {_TOO_FINE}", f"({value} IS NULL OR {value} % 1000 = 0)", value)
+            for name, value in fine.items()
         ]
         if source.format == "orc" and not is_calendar_known:
             passes = _rules(columns_read, (T.DateType, *_TIMES), "{0} >= DATE'1582-10-15'")
             checks += [Check(f"{name} {_TOO_OLD}", sql, quoted(name)) for name, sql in passes]
-        record = json_of(*map(quoted, columns_read.names))
-        pieces.append(Records(rows, checks, record, list(zip(columns.names, values, strict=True))))
+        pieces.append(Records(rows, checks, json_of(*map(quoted, columns_read.names)), typed))
     if cut:
         raise bad_files(entry, cut)
     return pieces
@@ -167,7 +169,7 @@ def _rules(columns: T.StructType, kinds: tuple[type[T.DataType], ...], rule: str
 
 
 def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]:
-    """Give the columns to ask Spark for, and SQL of each value.
+    """Choose the columns to ask Spark for, and write SQL of each value.
 
     Where Spark takes columns by position, the layout has all columns of the file, in its order.
     """
@@ -216,12 +218,11 @@ _NO_ZONE = (
     "timestamp_ntz; to_utc_timestamp(column, zone) in the SELECT makes instants of them"
 )
 
-_MOST_DIGITS = 38
-"""Of a decimal."""
+_DECIMAL_DIGITS = 38
 
 
 def _merged(shapes: Sequence[Shape]) -> tuple[T.StructType, list[str]]:
-    """Give the columns that hold those of all files, and what cannot be held together.
+    """Find the columns that hold those of all files, and what cannot be held together.
 
     A type widens where no value changes. The problems name files and types.
     """
@@ -244,18 +245,17 @@ def _merged(shapes: Sequence[Shape]) -> tuple[T.StructType, list[str]]:
                 )
             else:
                 merged[key] = T.StructField(merged_field.name, kind)
-    columns = map_leaves(T.StructType(list(merged.values())), _without_zone)
-    return cast("T.StructType", columns), problems
 
+    def plain(kind: T.DataType) -> T.DataType:
+        return T.TimestampNTZType() if isinstance(kind, ClockOfUTC) else kind
 
-def _without_zone(kind: T.DataType) -> T.DataType:
-    return T.TimestampNTZType() if isinstance(kind, ClockOfUTC) else kind
+    return cast("T.StructType", map_leaves(T.StructType(list(merged.values())), plain)), problems
 
 
 def _differences(
     shape: Shape, declared: T.StructType, *, ignores_extra: bool = False, allows_missing: bool = False
 ) -> list[tuple[str, str]]:
-    """Give what keeps the files of a shape from being read as the declared columns, and what may help.
+    """Find what keeps the files of a shape from being read as the declared columns, and what may help.
 
     :param ignores_extra: Whether columns that are not declared are left out.
     :param allows_missing: Whether declared columns that the files lack are NULL.
@@ -276,16 +276,16 @@ def _differences(
                 differences.append((f"it has no column {field.name}", _ALLOW))
         elif field.name in shape.nanoseconds and isinstance(field.dataType, T.LongType):
             continue  # declared as the number that it is in the file
-        elif not _holds(file_field.dataType, field.dataType):
+        elif _common(file_field.dataType, field.dataType) != bare_type(field.dataType):
             own_kind, kind = file_field.dataType.simpleString(), field.dataType.simpleString()
-            zones = ", ".join(sorted(shape.writer_zones))
+            zones = ", ".join(sorted(shape.footer.writer_zones))
             hint = _NO_ZONE.format(zones=zones) if zones and "timestamp_ntz" in own_kind else _NO_TYPE
             differences.append((f"{field.name} is {own_kind}, declared is {kind}", hint))
     return differences
 
 
 def _not_of_spark(shape: Shape, names: Collection[str] | None = None) -> list[tuple[str, str]]:
-    """Give the columns of a type that Spark does not have, and what may help.
+    """Find the columns of a type that Spark does not have, and what may help.
 
     :param names: The columns to look at, in lower case; None is all.
     """
@@ -297,12 +297,8 @@ def _not_of_spark(shape: Shape, names: Collection[str] | None = None) -> list[tu
     ]
 
 
-def _holds(kind: T.DataType, target: T.DataType) -> bool:
-    return _common(kind, target) == bare_type(target)
-
-
 def _common(first: T.DataType, second: T.DataType) -> T.DataType | None:
-    """Give the type that holds all values of two types unchanged; None if there is none."""
+    """Find the type that holds all values of two types unchanged; None if there is none."""
     return merge_types(bare_type(first), bare_type(second), _wider)
 
 
@@ -319,14 +315,286 @@ def _wider(first: T.DataType, second: T.DataType) -> T.DataType | None:
     if isinstance(first, T.DecimalType) and isinstance(second, T.DecimalType):
         scale = max(first.scale, second.scale)
         precision = scale + max(first.precision - first.scale, second.precision - second.scale)
-        return T.DecimalType(precision, scale) if precision <= _MOST_DIGITS else None
+        return T.DecimalType(precision, scale) if precision <= _DECIMAL_DIGITS else None
     return None
 
 
 def _as_read(kind: T.DataType, read: T.DataType) -> T.DataType:
-    """Give the type for which Spark can be asked where a type is declared: it gives ORC's times as instants.
-
-    :param read: As Spark reads the file by itself.
-    """
+    # Spark gives ORC's times as instants, and can be asked for nothing else.
     is_clock = isinstance(read, T.TimestampType) and isinstance(kind, T.TimestampNTZType)
     return read if is_clock else kind
+
+
+# ---- footers ----
+
+_NANOSECONDS = re.compile(
+    r"^ {2}\w+ int64 (.*) \(TIMESTAMP\(NANOS,(true|false)\)\)(?: = \d+)?;$", re.MULTILINE
+)
+"""A column of parquet's schema as text: its name, and whether it is an instant."""
+_COLUMN = re.compile(r"^ {2}\w+ (?:group|\S+) (.*?)(?: \([A-Z_]+(?:\(.*\))?\))?(?: = \d+)?(?:;| \{)$")
+"""A column of parquet's schema as text: its name."""
+_NESTED_NANOSECONDS = re.compile(r"^ {3,}\w+ int64 .* \(TIMESTAMP\(NANOS,(?:true|false)\)\)")
+
+_CONDITION = re.compile(r"^\[[\w.]+\] | SQLSTATE: \w+")
+"""What Spark puts around its words."""
+_TIME = re.compile(r'"(?:t|elementT|keyT|valueT)ype":"time\(')
+"""A time of day in the JSON of a type of Spark's."""
+_ORC_NAME = re.compile("`(?:[^`]|``)*`")
+_ORC_TIMESTAMP = re.compile("(?:^|[:<,])timestamp( with local time zone)?(?=[,>]|$)")
+"""A timestamp in a type of ORC as text without quoted names: whether it is an instant."""
+_UNION = "Spark has no unions"
+_UTC = {"UTC", "GMT", "Etc/UTC", "Etc/GMT", "UCT", "Zulu", "Universal"}
+
+
+class _Footer(NamedTuple):
+    """What a file says of its columns; files that say the same are read together."""
+
+    columns: str
+    """The schema as the format's own library writes it."""
+    is_calendar_known: bool
+    """Whether old dates are surely of the Gregorian calendar, as parquet wants it."""
+    timestamps: tuple[tuple[str, str], ...] = ()
+    """Of an ORC file with timestamps: its columns and their types."""
+    writer_zones: frozenset[str] = frozenset()
+    """The zones other than UTC in which times without a zone were written, if the file names them."""
+    may_be_cut: bool = False
+    """Whether times may have digits that Spark's reader cuts: ORC has nanoseconds, Spark writes none."""
+
+
+class ClockOfUTC(T.TimestampNTZType):
+    """A time without a zone of which it is known that it was written in UTC: it may become an instant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The columns that some files have, all of them the same."""
+
+    footer: _Footer
+    paths: tuple[str, ...]
+    columns: T.StructType
+    """As Spark reads them; nanoseconds are whole numbers."""
+    own: T.StructType
+    """As the files have them."""
+    nanoseconds: dict[str, bool]
+    """Columns with timestamps in nanoseconds: whether they are instants (else wall-clock times)."""
+    unknown: dict[str, str]
+    """Columns that Spark cannot read, or not exactly, and why; they are not in ``columns``."""
+    positions: tuple[T.StructField, ...]
+    """All columns in the file's order, if Spark takes them by their place: it does with ORC files whose names
+    all begin with ``_col``, as Hive's before 2.0 do (``OrcUtils.requestedColumnIds``)."""
+
+    @property
+    def has_union(self) -> bool:
+        """Whether Spark reads no column of the files, because of one."""
+        return _UNION in self.unknown.values()
+
+
+def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shape]:
+    """Read the footers of parquet or ORC files, and group the files by their columns.
+
+    One file of each group is shown to Spark; the others have the same text for a schema.
+
+    :raises BadFileError: A file is not of the format.
+    :raises SourceUnreadableError: A footer could not be read.
+    """
+    paths = [file.path for file in entry.files]
+    conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no Python API
+    read_footer = (_parquet if kind == "parquet" else _orc)(spark, conf)
+    groups: dict[_Footer, list[str]] = {}
+    unreadable = []
+    for path, footer in zip(paths, storage.at_once(read_footer, paths), strict=True):
+        if isinstance(footer, Exception):
+            # What Java does not see may be there: its machine has another disk, or locale.
+            unreadable.append((path, footer, not storage.is_missing(footer) and _opens(spark, path)))
+        else:
+            groups.setdefault(footer, []).append(path)
+    if unreadable:
+        raise unreadable_footers(entry, unreadable)
+    shapes = []
+    for footer, same in groups.items():
+        columns, unknown = _columns(spark, kind, conf, same[0])
+        nanoseconds = {name: zone == "true" for name, zone in _NANOSECONDS.findall(footer.columns)}
+        unknown |= dict.fromkeys(
+            _with_nested_nanoseconds(footer.columns), "nanoseconds inside another column"
+        )
+        columns = T.StructType([field for field in columns if field.name not in unknown])
+        is_unnamed = (
+            kind == "orc" and len(columns) > 0 and all(name.startswith("_col") for name in columns.names)
+        )
+        shapes.append(
+            Shape(
+                footer=footer,
+                paths=tuple(same),
+                columns=columns,
+                own=_own_orc(columns, footer) if footer.timestamps else _own(columns, nanoseconds),
+                nanoseconds=nanoseconds,
+                unknown=unknown,
+                positions=tuple(columns) if is_unnamed else (),
+            )
+        )
+    return shapes
+
+
+def _with_nested_nanoseconds(text: str) -> list[str]:
+    """Find the columns of a parquet file with timestamps in nanoseconds inside."""
+    names, name = [], ""
+    for line in text.splitlines():
+        column = _COLUMN.match(line)
+        name = column[1] if column else name
+        if _NESTED_NANOSECONDS.match(line):
+            names.append(name)
+    return names
+
+
+def _columns(spark: SparkSession, kind: str, conf: Any, path: str) -> tuple[T.StructType, dict[str, str]]:
+    """Ask Spark for the columns of a file as it reads them, and for those of a type that it does not have.
+
+    Spark refuses a file with such a column as a whole. So each column of parquet is converted alone then; of
+    an ORC file with a union, Spark reads no column at all.
+    """
+    try:
+        # Alone, and so without looking for patterns: see `listing.load`.
+        return spark.read.format(kind).option("__globPaths__", "false").load(path).schema, {}
+    except PySparkException as err:
+        if kind == "orc":
+            unions = _unions(spark, conf, path)
+            if not unions:
+                raise err from None
+            return T.StructType(), dict.fromkeys(unions, _UNION)
+        columns, unknown = T.StructType(), {}
+        for name, column in _parquet_columns(spark, conf, path):
+            try:
+                text = column().json()
+            except SPARK_ERRORS as cause:
+                unknown[name] = _CONDITION.sub("", short_cause(cause)).rstrip(".")
+            else:
+                # Spark 4.1 and later know it, and refuse it unless they are told to try.
+                if _TIME.search(text):
+                    unknown[name] = "a time of day"
+                else:
+                    columns = T.StructType([*columns, *T.StructType.fromJson(json.loads(text))])
+        if not unknown:
+            raise err from None
+        return columns, unknown
+
+
+def _parquet_columns(spark: SparkSession, conf: Any, path: str) -> list[tuple[str, Callable[[], Any]]]:
+    """List the names of a file's columns, and what converts each to Spark's type."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter
+    converter = parquet(spark._jsparkSession.sessionState().conf())  # noqa: SLF001
+    place = jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(
+        jvm.org.apache.hadoop.fs.Path(path), conf
+    )
+    with closing(jvm.org.apache.parquet.hadoop.ParquetFileReader.open(place)) as reader:
+        schema = reader.getFileMetaData().getSchema()
+    message = jvm.org.apache.parquet.schema.MessageType
+
+    def column(field: Any) -> Any:
+        fields = jvm.java.util.ArrayList()
+        fields.add(field)
+        return converter.convert(message(schema.getName(), fields))
+
+    return [(str(field.getName()), partial(column, field)) for field in schema.getFields()]
+
+
+def _unions(spark: SparkSession, conf: Any, path: str) -> list[str]:
+    """Find the columns of an ORC file with a union at any depth."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    orc = jvm.org.apache.orc.OrcFile
+    with closing(orc.createReader(jvm.org.apache.hadoop.fs.Path(path), orc.readerOptions(conf))) as reader:
+        schema = reader.getSchema()
+    columns = zip(schema.getFieldNames(), schema.getChildren(), strict=True)
+    return [str(name) for name, kind in columns if "uniontype<" in _ORC_NAME.sub("", str(kind.toString()))]
+
+
+def _own(columns: T.StructType, nanoseconds: Mapping[str, bool]) -> T.StructType:
+    """Take nanoseconds for the timestamps that they are."""
+    kinds = {name: T.TimestampType() if zone else T.TimestampNTZType() for name, zone in nanoseconds.items()}
+    return T.StructType([T.StructField(f.name, kinds.get(f.name, f.dataType)) for f in columns])
+
+
+def _own_orc(columns: T.StructType, footer: _Footer) -> T.StructType:
+    """Take times without a zone as such: Spark takes them for instants."""
+    texts = dict(footer.timestamps)
+    instants = (
+        text for f in columns for text in _ORC_TIMESTAMP.findall(_ORC_NAME.sub("", texts.get(f.name, "")))
+    )
+    clock = T.TimestampNTZType() if footer.writer_zones else ClockOfUTC()
+
+    def own(kind: T.DataType) -> T.DataType:
+        return kind if not isinstance(kind, T.TimestampType) or next(instants, "") else clock
+
+    return cast("T.StructType", map_leaves(columns, own))
+
+
+def _opens(spark: SparkSession, path: str) -> bool:
+    try:
+        return bool(storage.read(spark, path, at_most=4))
+    except (OSError, Py4JJavaError, PySparkException):
+        return False
+
+
+def _parquet(spark: SparkSession, conf: Any) -> Callable[[str], _Footer | Exception]:
+    jvm: Any = spark._jvm  # noqa: SLF001
+    # Once: each name below `jvm` is a question to the JVM, and the default options read Hadoop's XML.
+    to_path = jvm.org.apache.hadoop.fs.Path
+    input_file = jvm.org.apache.parquet.hadoop.util.HadoopInputFile
+    opened = jvm.org.apache.parquet.hadoop.ParquetFileReader
+    no_row_groups = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
+    options = jvm.org.apache.parquet.HadoopReadOptions.builder(conf).withMetadataFilter(no_row_groups).build()
+
+    def footer_of(reader: Any) -> _Footer:
+        meta = reader.getFileMetaData()
+        # The first line names the program that wrote it.
+        columns = str(meta.getSchema().toString()).partition("\n")[2]
+        return _Footer(columns, is_calendar_known=not _may_be_julian(meta))
+
+    return partial(
+        _read_footer, lambda path: opened.open(input_file.fromPath(to_path(path), conf), options), footer_of
+    )
+
+
+def _may_be_julian(meta: Any) -> bool:
+    """Check whether old dates may be of the Julian calendar: Hive, Impala and Spark 2 wrote such."""
+    if meta.getKeyValueMetaData().containsKey("org.apache.spark.version"):
+        return False  # Spark looks at its own version
+    return str(meta.getCreatedBy()).startswith(("parquet-mr", "impala"))
+
+
+def _orc(spark: SparkSession, conf: Any) -> Callable[[str], _Footer | Exception]:
+    jvm: Any = spark._jvm  # noqa: SLF001
+    to_path = jvm.org.apache.hadoop.fs.Path
+    orc = jvm.org.apache.orc.OrcFile
+
+    def footer_of(reader: Any) -> _Footer:
+        schema, is_known = reader.getSchema(), bool(reader.writerUsedProlepticGregorian())
+        columns = str(schema.toString())
+        if "timestamp" not in columns:
+            return _Footer(columns, is_known)
+        kinds = [str(kind.toString()) for kind in schema.getChildren()]
+        timestamps = tuple(zip(schema.getFieldNames(), kinds, strict=True))
+        may_be_cut = not reader.hasMetadataValue("org.apache.spark.version")
+        return _Footer(columns, is_known, timestamps, _writer_zones(reader), may_be_cut)
+
+    # Options of its own for each: a reader puts the footer that it has read into them, and the next takes it.
+    return partial(
+        _read_footer, lambda path: orc.createReader(to_path(path), orc.readerOptions(conf)), footer_of
+    )
+
+
+def _writer_zones(reader: Any) -> frozenset[str]:
+    with closing(reader.rows(reader.options().range(0, 0))) as rows:  # without stripes: no row is read
+        zones = {str(rows.readStripeFooter(stripe).getWriterTimezone()) for stripe in reader.getStripes()}
+    return frozenset(zone or "a zone that the file does not name" for zone in zones - _UTC)
+
+
+def _read_footer(
+    open_file: Callable[[str], Any], footer_of: Callable[[Any], _Footer], path: str, tries: int = 2
+) -> _Footer | Exception:
+    try:
+        with closing(open_file(path)) as reader:
+            return footer_of(reader)
+    except SPARK_ERRORS as err:
+        # What passes is not the file's fault.
+        return _read_footer(open_file, footer_of, path, tries - 1) if tries > 1 else err

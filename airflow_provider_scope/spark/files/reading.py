@@ -79,7 +79,7 @@ _FORMATS: dict[str, Callable[[SparkSession, OffsetEntry, Source], list[Records]]
 def select(
     spark: SparkSession, plan: Plan, entry: OffsetEntry, *, has_checked_bytes: bool = False
 ) -> DataFrame:
-    """Give the SELECT over the files of a batch, as a lazy DataFrame.
+    """Make the SELECT over the files of a batch, as a lazy DataFrame.
 
     Reading it fails at the first record that is not what was declared, and at the first row of the SELECT
     that breaks a rule of ``TableSpec.expect``.
@@ -95,7 +95,7 @@ def select(
 def source_for(
     spark: SparkSession, plan: Plan, entry: OffsetEntry, *, has_checked_bytes: bool = False
 ) -> Source:
-    """Give what the files of a batch are read as: columns that nobody declared have the table's types."""
+    """Say what the files of a batch are read as: columns that nobody declared have the table's types."""
     source = replace(source_of(plan), has_checked_bytes=has_checked_bytes)
     is_untyped = source.format in TEXT_FORMATS and source.format != "json" and not source.infers_columns
     if source.columns is not None or is_untyped or entry.overwrites_table:
@@ -114,7 +114,7 @@ def source_for(
 
 
 def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
-    """Give the records of the files of a batch, one value for all files that are read alike.
+    """Read the records of the files of a batch, one value for all files that are read alike.
 
     :raises BadFileError: A file has other columns than declared, or is not of the declared form.
     """
@@ -122,7 +122,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
 
 
 def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -> DataFrame:
-    """Give the user's SELECT over rows of the files of a batch.
+    """Make the user's SELECT over rows of the files of a batch.
 
     :param data: The columns of the source, and ``FILE``.
     """
@@ -134,7 +134,7 @@ def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -
 def over_rows(
     spark: SparkSession, sql: str, params: Mapping[str, Any], data: DataFrame, number: int
 ) -> DataFrame:
-    """Give a SELECT of the user's over rows.
+    """Make a SELECT of the user's over rows.
 
     :param number: Of the batch, for the view's name.
     """
@@ -157,7 +157,7 @@ ROW = json_of("*")
 
 
 def expected(plan: Plan) -> list[Check]:
-    """Give the rules of ``TableSpec.expect`` as checks of the SELECT's rows."""
+    """List the rules of ``TableSpec.expect`` as checks of the SELECT's rows."""
     return [
         Check(f"it breaks the rule {name!r} ({predicate})", predicate, "NULL", _RULE_HINT)
         for name, predicate in plan.expect.items()
@@ -165,7 +165,7 @@ def expected(plan: Plan) -> list[Check]:
 
 
 def file_of(result: DataFrame) -> str:
-    """Give SQL of the file of a row of the SELECT, NULL where the SELECT does not have it."""
+    """Write SQL of the file of a row of the SELECT, NULL where the SELECT does not have it."""
     return "source_file_uri" if "source_file_uri" in result.columns else "CAST(NULL AS string)"
 
 
@@ -276,7 +276,7 @@ def read_by(
 def _first_in_its_file(
     spark: SparkSession, plan: Plan, entry: OffsetEntry, record: BadRecord, *, has_checked_bytes: bool
 ) -> BadRecord:
-    """Give the first bad record of a file with its number, in place of one that Spark came upon.
+    """Find the first bad record of a file with its number, in place of one that Spark came upon.
 
     :return: The same, if the file cannot be read again or the record is none of a file.
     """
@@ -314,7 +314,7 @@ def naming_faults(spark: SparkSession, entry: OffsetEntry) -> Iterator[None]:
 
 
 def _problems(spark: SparkSession, entry: OffsetEntry, err: Exception) -> list[Problem]:
-    """Give what is wrong with the file that Spark failed to read; nothing if it may be the store's fault."""
+    """Say what is wrong with the file that Spark failed to read; nothing if it may be the store's fault."""
     if NANOSECONDS in whole_text(err):
         return [
             Problem(file.path, _NANOSECONDS, hint=_NANOSECONDS_HINT)
