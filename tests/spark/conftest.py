@@ -17,7 +17,8 @@ from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.spark import app
-from airflow_provider_scope.spark.files.reading import select
+from airflow_provider_scope.spark.files.quarantine import sorted_out
+from airflow_provider_scope.spark.files.reading import read_by, select
 from airflow_provider_scope.spark.plan import FilesPlan, Plan
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.values import FileEntry, FileSlice
@@ -68,9 +69,12 @@ class Bench:
         return self.entry(path)
 
     def text(self, name: str, content: str) -> FileEntry:
+        return self.file(name, content.encode())
+
+    def file(self, name: str, content: bytes) -> FileEntry:
         path = self.folder / "landing" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+        path.write_bytes(content)
         return self.entry(path)
 
     def entry(self, path: Path) -> FileEntry:
@@ -88,10 +92,26 @@ class Bench:
         rows = functools.partial(select, self.spark, plan, entry)
         return app.run_batch(plan, Target(self.spark, plan), entry, rows)
 
-    def failure(self, entry: OffsetEntry, **changes: Any) -> ScopeProviderError:
-        """Run a batch that Spark refuses, and give the error as the application reports it."""
+    def read(self, entry: OffsetEntry, **changes: Any) -> list[dict[str, Any]]:
+        """Read the rows that a batch would commit: much faster than to commit them."""
+        plan = changed(self.plan, **changes)
+        rows = functools.partial(select, self.spark, plan, entry)
+        return read_by(self.spark, plan, entry, rows, lambda data: data.toArrow().to_pylist())
+
+    def sort(self, entry: OffsetEntry, **changes: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Read the rows that a batch would commit to the table, and those to the quarantine."""
+        plan = changed(self.plan, bad_records="quarantine", **changes)
+        with sorted_out(self.spark, plan, entry) as batch:
+            good = batch.good.toArrow().to_pylist() if batch.good is not None else []
+            return good, batch.bad.toArrow().to_pylist()
+
+    def failure(self, entry: OffsetEntry, *, reads: bool = False, **changes: Any) -> ScopeProviderError:
+        """Run a batch that Spark refuses, and give the error as the application reports it.
+
+        :param reads: Whether to read alone, which is faster: then nothing is said of the table.
+        """
         with pytest.raises((PySparkException, Py4JJavaError, ScopeProviderError)) as caught:
-            self.run(entry, **changes)
+            (self.read if reads else self.run)(entry, **changes)
         return caught.value if isinstance(caught.value, ScopeProviderError) else app.as_error(caught.value)
 
     def run_plan(self, *entries: OffsetEntry, **changes: Any) -> None:

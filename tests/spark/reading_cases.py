@@ -32,6 +32,10 @@ class Case:
     plan: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def file_name(self) -> str:
+        return self.name if "." in self.name else f"{self.name}.{self.format}"
+
+    @property
     def bytes(self) -> bytes:
         return self.content.encode() if isinstance(self.content, str) else self.content
 

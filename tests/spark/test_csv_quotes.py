@@ -9,7 +9,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-ASIDE = {"bad_records": "quarantine"}
 TWO = {"a": "string", "b": "string"}
 EXAMPLES = int(os.environ.get("CSV_EXAMPLES", "8"))
 """Files for each dialect; by hand with thousands."""
@@ -111,31 +109,20 @@ class Form:
 def test_a_record_arrives_as_it_is_or_is_refused_by_its_number(bench: Bench, name: str):
     form, rng = Form(name), random.Random(f"{name} {os.environ.get('CSV_SEED', '')}")
     texts = {f"{number}{form.suffix}": form.file(rng) for number in range(EXAMPLES)}
-    entries = []
-    for file, text in texts.items():
-        path = bench.folder / "landing" / file
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(form.bytes(text))
-        entries.append(bench.entry(path))
+    entry = bench.batch(0, *[bench.file(file, form.bytes(text)) for file, text in texts.items()])
 
-    bench.run(
-        bench.batch(0, *entries),
+    good_rows, aside = bench.sort(
+        entry,
         format="csv",
         columns=TWO,
         options=form.options,
         sql="SELECT a, b, source_file_uri FROM @data",
-        **ASIDE,
     )
 
     loaded: dict[str, list[Any]] = {file: [] for file in texts}
-    for row in bench.rows():
+    for row in good_rows:
         loaded[row["source_file_uri"].rpartition("/")[2]].append([row["a"] or "", row["b"] or ""])
     refused: dict[str, dict[int | None, str]] = {file: {} for file in texts}
-    quarantine = f"{bench.table}_quarantine"
-    # A few random files may hold no record that is refused.
-    aside = (
-        DeltaTable(quarantine).to_pyarrow_table().to_pylist() if DeltaTable.is_deltatable(quarantine) else []
-    )
     for row in aside:
         refused[row["file"].rpartition("/")[2]][row["record"]] = row["rule"]
     whole = 0
@@ -158,12 +145,11 @@ def test_a_record_arrives_as_it_is_or_is_refused_by_its_number(bench: Bench, nam
 def test_an_unclosed_quote_is_an_error_with_the_number_of_its_record(bench, options, text):
     entry = bench.batch(0, bench.text("good.csv", "1,a\n"), bench.text("a.csv", text))
 
-    error = bench.failure(entry, format="csv", columns=TWO, options=options)
+    error = bench.failure(entry, reads=True, format="csv", columns=TWO, options=options)
 
     assert isinstance(error, BadRecordError)
     assert "a.csv" in error.what
     assert "(number 2 of the file): a quote is not closed" in error.what
-    assert not bench.table.exists()
 
 
 def test_a_number_with_an_unclosed_quote_is_put_aside_as_it_stands_in_the_file(bench):
@@ -171,17 +157,18 @@ def test_a_number_with_an_unclosed_quote_is_put_aside_as_it_stands_in_the_file(b
     entry = bench.batch(0, bench.text("a.csv", text))
 
     options = {"header": "true", "comment": "#"}
-    bench.run(entry, format="csv", columns={"a": "int", "b": "int"}, options=options, **ASIDE)
+    good, (row,) = bench.sort(entry, format="csv", columns={"a": "int", "b": "int"}, options=options)
 
-    assert bench.rows() == [{"a": 1, "b": 1}, {"a": 3, "b": None}, {"a": 4, "b": 4}]
-    (row,) = DeltaTable(f"{bench.table}_quarantine").to_pyarrow_table().to_pylist()
+    assert good == [{"a": 1, "b": 1}, {"a": 3, "b": None}, {"a": 4, "b": 4}]
     assert (row["record"], row["rule"], row["raw"]) == (2, "a quote is not closed", '2,"12')
 
 
 def test_types_are_inferred_without_records_that_have_an_unclosed_quote(bench):
     entry = bench.batch(0, bench.text("a.csv", '1,1\n2,"b\n3,3\n'))
 
-    bench.run_plan(entry, format="csv", columns=None, infers_columns=True, options={}, **ASIDE)
+    bench.run_plan(
+        entry, format="csv", columns=None, infers_columns=True, options={}, bad_records="quarantine"
+    )
 
     assert bench.rows() == [{"_c0": 1, "_c1": 1}, {"_c0": 3, "_c1": 3}]
 
@@ -190,10 +177,9 @@ def test_a_file_whose_next_line_may_belong_to_the_field_is_put_aside_as_a_whole(
     good = bench.text("good.csv", "1,a\n")
     entry = bench.batch(0, good, bench.text("a.csv", '1,"a\n2,b"\n3,c\n'))
 
-    bench.run(entry, format="csv", columns=TWO, **ASIDE)
+    loaded, (row,) = bench.sort(entry, format="csv", columns=TWO)
 
-    assert bench.rows() == [{"a": "1", "b": "a"}]
-    (row,) = DeltaTable(f"{bench.table}_quarantine").to_pyarrow_table().to_pylist()
+    assert loaded == [{"a": "1", "b": "a"}]
     assert (row["record"], row["rule"]) == (
         None,
         "a quoted field has a line break, or its quote is not closed",
@@ -203,7 +189,8 @@ def test_a_file_whose_next_line_may_belong_to_the_field_is_put_aside_as_a_whole(
 def test_a_header_that_swallows_the_file_is_refused(bench):
     entry = bench.batch(0, bench.text("a.csv", 'a,"b\n1,2\n'))
 
-    error = bench.failure(entry, format="csv", columns=None, options={"header": "true", "multiLine": "true"})
+    options = {"header": "true", "multiLine": "true"}
+    error = bench.failure(entry, reads=True, format="csv", columns=None, options=options)
 
     assert isinstance(error, BadFileError)
     assert "a quote is not closed in its header" in error.what

@@ -1,4 +1,4 @@
-"""A file with one byte changed, or cut anywhere: its own rows, or an error that names it and is not retried.
+"""A file with one byte changed, or cut anywhere, gives its own rows, or is known to be at fault itself.
 
 Where a format has checksums, no changed byte becomes another value.
 """
@@ -9,15 +9,13 @@ import bz2
 import gzip
 import random
 import zlib
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from pyarrow import orc
 from pyarrow import parquet as pq
-
-from airflow_provider_scope.exceptions import BadFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,38 +57,31 @@ CHECKED: dict[str, tuple[str, Callable[[Path], None]]] = {
 ALL = {**CHECKED, "a.orc": ("orc", orc_file)}
 
 
-def load(bench: Any, name: str, kind: str, content: bytes) -> list[dict[str, Any]] | BadFileError:
-    path = bench.folder / "landing" / name
-    path.write_bytes(content)
-    entry = bench.batch(0, bench.entry(path))
-    try:
-        bench.run(entry, format=kind, columns=COLUMNS)
-    except BadFileError as err:
-        return err
-    return sorted(bench.rows(), key=lambda row: row["i"])
-
-
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("damage", ["changed", "cut"])
 def test_a_damaged_file_is_told_by_name(bench, name, damage):
     kind, write = ALL[name]
-    landing = bench.folder / "landing"
-    landing.mkdir()
-    write(landing / name)
-    whole = (landing / name).read_bytes()
+    write(bench.folder / name)
+    whole = (bench.folder / name).read_bytes()
     rng = random.Random(f"{name} {damage}")
-    refused = 0
+    files = []
     for number in range(PLACES):
         at = rng.randrange(1, len(whole))
         changed = whole[:at] + bytes([whole[at] ^ (1 << rng.randrange(8))]) + whole[at + 1 :]
-        bench.table = bench.folder / f"table {number}"
-        bench.plan = replace(bench.plan, table=f"file://{bench.table}")
+        files.append(bench.file(f"{number}/{name}", changed if damage == "changed" else whole[:at]))
 
-        found = load(bench, name, kind, changed if damage == "changed" else whole[:at])
+    good, aside = bench.sort(
+        bench.batch(0, *files),
+        format=kind,
+        columns=COLUMNS,
+        sql="SELECT i, s, source_file_uri AS file FROM @data",
+    )
 
-        if isinstance(found, BadFileError):
-            refused += 1
-            assert f"/landing/{name}: " in found.what
-        elif name in CHECKED:
-            assert found == ROWS, (name, damage, at)
-    assert refused >= PLACES // 2 or name == "a.orc"
+    refused = {row["file"] for row in aside if row["record"] is None}
+    rows = defaultdict(list)
+    for row in good:
+        rows[row.pop("file")].append(row)
+    assert not refused & rows.keys()
+    for file in {file.path for file in files} - refused if name in CHECKED else ():
+        assert sorted(rows[file], key=lambda row: row["i"]) == ROWS, file
+    assert len(refused) >= PLACES // 2 or name == "a.orc"

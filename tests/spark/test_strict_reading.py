@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 
-from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.spark import app
-from tests.spark.reading_cases import CASES, Case
+from tests.spark.reading_cases import CASES, VALUES, Case
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench
 
 pytestmark = pytest.mark.spark
+
+FILES = [case for case in CASES if case not in VALUES]
 
 
 def same(rows: Any) -> list[str]:
@@ -29,31 +28,75 @@ def same(rows: Any) -> list[str]:
     return sorted(str([text(value) for value in row]) for row in rows)
 
 
-def committed(bench: Bench, case: Case, **changes: Any) -> list[tuple[Any, ...]]:
-    path = bench.folder / "landing" / (case.name if "." in case.name else f"{case.name}.{case.format}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(case.bytes)
-    bench.run(
-        bench.batch(0, bench.entry(path)),
-        format=case.format,
-        columns=case.columns,
-        options=case.options,
-        **{**case.plan, **changes},
-    )
-    return [tuple(row.values()) for row in bench.rows()]
+def plan_of(case: Case) -> dict[str, Any]:
+    return {"format": case.format, "columns": case.columns, "options": case.options, **case.plan}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.format}: {case.what}")
-def test_an_odd_file_gives_its_rows_or_an_error(bench: Bench, case: Case):
-    if not isinstance(case.then, str):
-        rows = committed(bench, case)
-        assert same(rows) == same(case.then)
-        return
-    with pytest.raises((PySparkException, Py4JJavaError, ScopeProviderError)) as caught:
-        committed(bench, case)
-    error = caught.value if isinstance(caught.value, ScopeProviderError) else app.as_error(caught.value)
+def read_together() -> list[list[Case]]:
+    """Put the cases together that give rows and are read alike; files without declared columns stay alone."""
+    groups: dict[str, list[Case]] = defaultdict(list)
+    for case in FILES:
+        if not isinstance(case.then, str):
+            groups[str(plan_of(case)) if case.columns else f"{case.format} {case.what}"].append(case)
+    return [*groups.values()]
+
+
+@pytest.mark.parametrize("cases", read_together(), ids=lambda cases: f"{cases[0].format}: {cases[0].what}")
+def test_odd_files_beside_each_other_give_their_rows(bench: Bench, cases: list[Case]):
+    files = {bench.file(f"{i}/{case.file_name}", case.bytes): case for i, case in enumerate(cases)}
+
+    rows = bench.read(bench.batch(0, *files), **plan_of(cases[0]), sql="SELECT *, source_file_uri FROM @data")
+
+    read: dict[str, list[Any]] = {file.path: [] for file in files}
+    for row in rows:
+        read[row.pop("source_file_uri")].append(row.values())
+    for file, case in files.items():
+        assert same(read[file.path]) == same(case.then), case.what
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in FILES if isinstance(case.then, str)],
+    ids=lambda case: f"{case.format}: {case.what}",
+)
+def test_an_odd_file_is_an_error(bench: Bench, case: Case):
+    entry = bench.batch(0, bench.file(case.file_name, case.bytes))
+
+    error = bench.failure(entry, reads=True, **plan_of(case))
+
     assert case.then in error.what
-    assert not bench.table.exists() or not list(bench.table.glob("_delta_log/*.json"))
+
+
+@pytest.mark.parametrize(
+    "options", [dict(pairs) for pairs in dict.fromkeys((*case.options.items(),) for case in VALUES)]
+)
+def test_a_text_is_the_value_that_it_means_or_a_bad_record(bench: Bench, options: dict[str, str]):
+    """Each text is a record, and has a column of its type."""
+    cases = {f"v{i}": case for i, case in enumerate(VALUES) if case.options == options}
+    sep = options.get("sep", ",")
+    lines = [
+        sep.join(str(case.content).strip() if case is one else "" for case in cases.values())
+        for one in cases.values()
+    ]
+    entry = bench.batch(0, bench.text("a.csv", "\n".join(lines)))
+
+    good, bad = bench.sort(
+        entry,
+        format="csv",
+        columns={name: (case.columns or {})["v"] for name, case in cases.items()},
+        options=options,
+    )
+
+    values = {name: case.then for name, case in cases.items() if not isinstance(case.then, str)}
+    assert same([row[name] for name in cases] for row in good) == same(
+        [then[0][0] if name == of else None for name in cases] for of, then in values.items()
+    )
+    rules = {
+        number: case.then.replace("v", name, 1)
+        for number, (name, case) in enumerate(cases.items(), 1)
+        if isinstance(case.then, str)
+    }
+    assert {row["record"]: row["rule"] for row in bad if row["record"]} == rules
 
 
 @pytest.mark.parametrize(
@@ -65,12 +108,10 @@ def test_an_odd_file_gives_its_rows_or_an_error(bench: Bench, case: Case):
     ],
 )
 def test_the_error_for_a_file_names_the_line(bench, kind, text, where):
-    path = bench.folder / "landing" / "[a].txt"
-    path.parent.mkdir()
-    path.write_bytes(text.encode(errors="surrogateescape"))
-    entry = bench.batch(0, bench.entry(path), bench.text("good", "1\n" if kind == "csv" else '{"a": 1}\n'))
+    odd = bench.file("[a].txt", text.encode(errors="surrogateescape"))
+    entry = bench.batch(0, odd, bench.text("good", "1\n" if kind == "csv" else '{"a": 1}\n'))
 
-    error = bench.failure(entry, format=kind, columns={"a": "string"})
+    error = bench.failure(entry, reads=True, format=kind, columns={"a": "string"})
 
     assert where in error.what
 
@@ -78,7 +119,7 @@ def test_the_error_for_a_file_names_the_line(bench, kind, text, where):
 def test_a_secret_in_a_bad_record_is_hidden(bench):
     entry = bench.batch(0, bench.text("a.csv", "1,account_key=c2VjcmV0\nx,password=hunter2\n"))
 
-    error = bench.failure(entry, format="csv", columns={"a": "int", "b": "string"})
+    error = bench.failure(entry, reads=True, format="csv", columns={"a": "int", "b": "string"})
 
     assert "a is not int: 'x'" in error.what
     assert "hunter2" not in error.what
