@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyarrow import csv, orc
 from pyarrow import parquet as pq
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from airflow_provider_scope.values import FileEntry
+
 pytestmark = pytest.mark.spark
 
 
@@ -42,6 +45,26 @@ def write_text(table: pa.Table, path: Path) -> None:
     path.write_text("".join(f"{a}\n" for a in table["a"].to_pylist()))
 
 
+NAMES = {
+    "plain/plain": None,
+    "plain/w_[x]": "plain/w_x",
+    "plain/{p,q}": "plain/p",
+    "plain/star*": "plain/star2",
+    "plain/q?1": "plain/qx1",
+    "plain/back\\slash": "plain/backslash",
+    "10:30/a": None,
+    "10:30/[x]": "10:30/x",
+    "with space/with space": None,
+    "100%/per%20cent": "100%/per cent",
+    "a=1/50%": None,
+    "_x=2/a+b#c&d;e": None,
+    "plain/grüße-日本": None,
+    "plain/new\nline": None,
+    "plain/quote'\"~$,": None,
+}
+"""Name -> another file that Spark could take for it, and that is not in the batch."""
+
+
 @pytest.mark.parametrize(
     ("kind", "write"),
     [
@@ -52,39 +75,30 @@ def write_text(table: pa.Table, path: Path) -> None:
         ("text", write_text),
     ],
 )
-def test_every_format_reads_unusual_names_beside_each_other(
+def test_files_of_unusual_names_are_read_once_each_and_no_others(
     bench: Any, kind: str, write: Callable[..., None]
 ) -> None:
-    folders = ["plain", "with space", "100%", "a=1", "_x=2"]
-    names = [
-        "plain",
-        "with space",
-        "per%20cent",
-        "50%",
-        "a+b#c&d;e",
-        "grüße-日本",
-        "new\nline",
-        "quote'\"",
-        "~$,",
-    ]
-    files = []
-    for number, name in enumerate(names):
-        path = bench.folder / "landing" / folders[number % len(folders)] / f"{name}.{kind}"
+    def landed(name: str, value: str) -> FileEntry:
+        path = bench.folder / "landing" / f"{name}.{kind}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(pa.table({"a": [str(number)]}), path)
-        files.append(bench.entry(path))
+        write(pa.table({"a": [value]}), path)
+        return bench.entry(path)
+
+    files = [landed(name, f"file {number}") for number, name in enumerate(NAMES)]
+    for decoy in filter(None, NAMES.values()):
+        landed(decoy, "decoy")
     column = "value" if kind == "text" else "a"
 
-    bench.run(
+    rows = bench.read(
         bench.batch(0, *files),
         format=kind,
         options={"header": "true"} if kind == "csv" else {},
-        sql=f"SELECT CAST({column} AS string) a, source_file_uri uri FROM @data",
+        sql=f"SELECT {column} AS a, source_file_uri AS uri FROM @data",
     )
 
-    assert bench.rows() == sorted(
-        ({"a": str(number), "uri": file.path} for number, file in enumerate(files)), key=repr
-    )
+    expected = {(f"file {number}", file.path) for number, file in enumerate(files)}
+    assert {(row["a"], row["uri"]) for row in rows} == expected
+    assert len(rows) == len(files)
 
 
 # ---- compression -------------------------------------------------------------------------------------
@@ -99,13 +113,13 @@ def test_a_compressed_text_that_several_tasks_read_has_every_line_once(bench: An
     path.write_bytes(bz2.compress(text[:half], 1) + bz2.compress(text[half:], 1))  # 100 kB of text in a block
     bench.spark.conf.set("spark.sql.files.maxPartitionBytes", "30000")
     try:
-        bench.run(bench.batch(0, bench.entry(path)), format="text")
+        rows = bench.read(bench.batch(0, bench.entry(path)), format="text")
         read = bench.spark.read.text(f"file://{path}")
         assert read.rdd.getNumPartitions() > 5
     finally:
         bench.spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
-    assert [row["value"] for row in bench.rows()] == lines
+    assert sorted(row["value"] for row in rows) == lines
 
 
 COMPRESSED = {
@@ -122,48 +136,39 @@ def compressed(name: str) -> bytes:
     return COMPRESSED[name]("".join(f"{line}\n" for line in LINES).encode())
 
 
-def test_compressed_texts_are_told_by_their_names(bench: Any) -> None:
-    for name in COMPRESSED:
-        (bench.folder / name).write_bytes(compressed(name))
+def test_compressed_texts_are_known_by_their_names_and_those_that_are_cut_off_go_aside(bench: Any) -> None:
+    whole = [bench.file(name, compressed(name)) for name in COMPRESSED]
+    cut = [bench.file(f"cut/{name}", compressed(name)[:-20]) for name in COMPRESSED]
 
-    bench.run(bench.batch(0, *[bench.entry(bench.folder / name) for name in COMPRESSED]), format="text")
+    rows, aside = bench.sort(bench.batch(0, *whole, *cut), format="text")
 
-    assert Counter(row["value"] for row in bench.rows()) == dict.fromkeys(LINES, 5)
-
-
-@pytest.mark.parametrize("name", [*COMPRESSED])
-def test_a_compressed_text_that_is_cut_off_is_an_error_that_names_it(bench: Any, name: str) -> None:
-    (bench.folder / name).write_bytes(compressed(name)[:-20])
-
-    error = bench.failure(bench.batch(0, bench.entry(bench.folder / name)), format="text")
-
-    assert f"/{name}" in error.what
+    assert Counter(row["value"] for row in rows) == dict.fromkeys(LINES, 5)
+    assert sorted(row["file"] for row in aside) == sorted(file.path for file in cut)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"1\n2\n", b"BZh9 but no bzip2\n", bz2.compress(b"1\n")[:5]],
-    ids=["text", "almost", "cut off in the first bytes"],
-)
-def test_a_file_with_the_name_of_bzip2_that_is_none_is_an_error_because_spark_reads_no_row_of_it(
-    bench: Any, content: bytes
+@pytest.mark.parametrize("columns", [{"a": "string"}, None], ids=["declared", "inferred"])
+def test_a_file_with_the_name_of_bzip2_that_is_none_is_bad_because_spark_reads_no_row_of_it(
+    bench: Any, columns: dict[str, str] | None
 ) -> None:
-    path = bench.folder / "a.csv.BZ2"
-    path.write_bytes(content)
+    contents = {"text": b"1\n2\n", "almost": b"BZh9 but no bzip2\n", "cut": bz2.compress(b"1\n")[:5]}
+    bad = [bench.file(f"{name}.csv.BZ2", content) for name, content in contents.items()]
+    entry = bench.batch(0, *bad, bench.file("whole.csv.bz2", bz2.compress(b"1\n2\n")))
+    plan = {"format": "csv", "columns": columns, "infers_columns": columns is None}
 
-    with pytest.raises(BadFileError, match=r"a\.csv\.BZ2: it has a name of bzip2"):
-        bench.run(bench.batch(0, bench.entry(path)), format="csv", columns={"a": "string"})
+    error = bench.failure(entry, **plan)
+    bench.run(entry, **plan, bad_records="quarantine")
 
-    assert not bench.table.exists()
+    assert isinstance(error, BadFileError)
+    assert all(f"{name}.csv.BZ2: it has a name of bzip2" in error.what for name in contents)
+    assert [str(*row.values()) for row in bench.rows()] == ["1", "2"]
+    aside = DeltaTable(f"{bench.table}_quarantine").to_pyarrow_table()
+    assert sorted(aside["file"].to_pylist()) == sorted(file.path for file in bad)
 
 
 def test_an_empty_text_that_was_compressed_has_no_rows(bench: Any) -> None:
-    path = bench.folder / "a.csv.bz2"
-    path.write_bytes(bz2.compress(b""))
+    entry = bench.batch(0, bench.file("a.csv.bz2", bz2.compress(b"")))
 
-    bench.run(bench.batch(0, bench.entry(path)), format="csv", columns={"a": "string"})
-
-    assert bench.rows() == []
+    assert bench.read(entry, format="csv", columns={"a": "string"}) == []
 
 
 # ---- files that change -------------------------------------------------------------------------------
@@ -246,4 +251,4 @@ def test_each_orc_file_is_asked_for_its_own_columns(bench: Any) -> None:
         files.append(bench.entry(landing / f"{number}"))
 
     with pytest.raises(BadFileError, match=r"2 of the 4 files .*/1: it has no column b; .*/3: it has no"):
-        bench.run(bench.batch(0, *files), format="orc", columns={"a": "bigint", "b": "string"})
+        bench.read(bench.batch(0, *files), format="orc", columns={"a": "bigint", "b": "string"})

@@ -16,7 +16,6 @@ from airflow_provider_scope.spark.files.listing import KEPT, NAMED, SHOWN, choic
 from airflow_provider_scope.spark.files.quarantine import sorted_out
 from airflow_provider_scope.spark.files.reading import read_by, select
 from airflow_provider_scope.spark.session import emit
-from airflow_provider_scope.values import TEXT_FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +60,6 @@ def _commit(
             storage.check_unchanged(spark, entry)
 
     try:
-        if plan.files.format in TEXT_FORMATS:
-            storage.check_bzip2(spark, entry)
         if plan.files.has_to_infer or plan.extends_columns:
             columns_before, plan = plan.files.columns, inference.inferred(spark, plan, entry)
             if plan.files.columns != columns_before:

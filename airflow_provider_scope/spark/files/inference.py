@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.spark import shaping, structs, values
+from airflow_provider_scope.spark import shaping, storage, structs, values
 from airflow_provider_scope.spark.files import csv_files, json_files
 from airflow_provider_scope.spark.files.formats import NUMBER, RECORD
 from airflow_provider_scope.spark.files.listing import KEPT, NAMED, in_order, union
@@ -62,7 +62,7 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     source = source_for(spark, plan, entry)
     untyped = replace(source, columns=None, table=None)
     infer = partial(_infer_json if source.format == "json" else _infer_csv, spark)
-    with_header = partial(_with_header, spark)
+    with_header = partial(_checked_with_header, spark)
     readable = entry
     if plan.files.bad_records == "quarantine":
         untyped = replace(untyped, quarantines=True)
@@ -90,7 +90,8 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     return _with_columns(plan, text)
 
 
-def _with_header(spark: SparkSession, entry: OffsetEntry, source: Source) -> Source:
+def _checked_with_header(spark: SparkSession, entry: OffsetEntry, source: Source) -> Source:
+    storage.check_bzip2(spark, entry)
     if source.format != "csv":
         return source
     names = csv_files.columns_in_files(spark, entry, source.options).names  # all files have the header of one

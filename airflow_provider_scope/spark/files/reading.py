@@ -118,6 +118,8 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
 
     :raises BadFileError: A file has other columns than declared, or is not of the declared form.
     """
+    if source.format in TEXT_FORMATS:
+        storage.check_bzip2(spark, entry)
     return _FORMATS[source.format](spark, entry, source)
 
 
