@@ -100,7 +100,7 @@ class Bench:
 
     def sort(self, entry: OffsetEntry, **changes: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Read the rows that a batch would commit to the table, and those to the quarantine."""
-        plan = changed(self.plan, bad_records="quarantine", **changes)
+        plan = changed(self.plan, **{**changes, "bad_records": "quarantine"})
         with sorted_out(self.spark, plan, entry) as batch:
             good = batch.good.toArrow().to_pylist() if batch.good is not None else []
             return good, batch.bad.toArrow().to_pylist()

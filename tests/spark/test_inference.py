@@ -9,7 +9,7 @@ import json
 import random
 import re
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
@@ -22,6 +22,9 @@ from airflow_provider_scope.spark.files import inference
 from airflow_provider_scope.spark.target import Target
 from tests.datasets import packages
 from tests.spark.conftest import changed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 pytestmark = pytest.mark.spark
 
@@ -270,11 +273,11 @@ FLAVOURS = {
 """Name -> text of that kind."""
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.loads) for seed in (1, 2))])
 def test_random_columns_have_the_types_and_values_that_python_says(bench, seed):
     chance = random.Random(seed)
     columns = {}
-    for i in range(24):
+    for i in range(40):
         flavour, other = chance.choice([*FLAVOURS]), chance.choice([*FLAVOURS])
         rate = chance.choice([0, 0, 0.1])
         drawn = [other if chance.random() < rate else flavour for _ in range(40)]
@@ -284,13 +287,15 @@ def test_random_columns_have_the_types_and_values_that_python_says(bench, seed):
     halves = [{name: texts[start : start + 20] for name, texts in columns.items()} for start in (0, 20)]
     files = [bench.text(f"{i}.csv", csv_of(half)) for i, half in enumerate(halves)]
 
-    bench.run_plan(bench.batch(0, *files), **CSV)
+    entry = bench.batch(0, *files)
 
-    assert dict(split_columns(columns_said(bench)[0] or "")) == kinds
-    table = DeltaTable(str(bench.table)).to_pyarrow_table().to_pydict()
+    found = inferred(bench, entry, **CSV)
+    rows = bench.read(entry, **CSV, columns=found)
+
+    assert found == kinds
     for name, texts in columns.items():
         expected = [oracle.value(kinds[name], text) for text in texts]
-        assert sorted(table[name], key=repr) == sorted(expected, key=repr), name
+        assert sorted((row[name] for row in rows), key=repr) == sorted(expected, key=repr), name
 
 
 def _real() -> list[str]:
@@ -310,9 +315,7 @@ def _real() -> list[str]:
 def test_every_cell_of_a_real_file_comes_back_from_the_inferred_type(bench, name):
     case = packages.case(packages.files()[name])
     (file,) = case.files
-    place = bench.folder / "landing" / "real.csv"
-    place.parent.mkdir(parents=True)
-    place.write_bytes(file.content)
+    entry = bench.batch(0, bench.file("real.csv", file.content))
     text = file.content.decode().removeprefix("\ufeff")
     rows = [
         row
@@ -322,25 +325,20 @@ def test_every_cell_of_a_real_file_comes_back_from_the_inferred_type(bench, name
     head, *body = rows if case.options.get("header") else [[name for name, _ in case.columns], *rows]
     oracle = Oracle()
 
-    bench.run_plan(
-        bench.batch(0, bench.entry(place)),
-        **{**CSV, "options": case.options},
-        properties={"delta.columnMapping.mode": "name"},
-    )
+    plan = {**CSV, "options": case.options}
+
+    found = inferred(bench, entry, **plan)
+    read = bench.read(entry, **plan, columns=found)
 
     kinds = [oracle.kind([row[i] for row in body]) for i in range(len(head))]
-    found = split_columns(columns_said(bench)[0] or "")
-    assert found == [*zip(head if case.options.get("header") else [n for n, _ in found], kinds, strict=True)]
-    spark_rows = bench.spark.read.format("delta").load(str(bench.table)).collect()
+    assert found == dict(zip(head if case.options.get("header") else found, kinds, strict=True))
     expected = [tuple(oracle.value(k, text) for k, text in zip(kinds, row, strict=True)) for row in body]
-    got = [
-        tuple(
-            v.replace(tzinfo=dt.UTC) if isinstance(v, dt.datetime) and k == "timestamp" else v
-            for v, k in zip(row, kinds, strict=True)
-        )
-        for row in spark_rows
-    ]
-    assert sorted(map(repr, got)) == sorted(map(repr, expected))
+    assert sorted(_cells(row.values()) for row in read) == sorted(map(_cells, expected))
+
+
+def _cells(row: Iterable[Any]) -> str:
+    aware = [isinstance(value, dt.datetime) and value.tzinfo for value in row]
+    return repr([v.astimezone(dt.UTC) if is_aware else v for v, is_aware in zip(row, aware, strict=True)])
 
 
 def test_without_a_header_the_columns_have_the_names_that_spark_gives(bench):
