@@ -63,7 +63,7 @@ _TIMES: dict[type[T.DataType], _Time] = {
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Write SQL of a text, or of a value with texts inside, that is converted to a type."""
+    """SQL of a text, or of a value with texts inside, that is converted to a type."""
 
     value: str
     """The typed value; NULL where the text is no value of the type."""
