@@ -7,11 +7,12 @@ import io
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow import orc
+from pyarrow import orc as pa_orc
+from pyarrow import parquet as pa_parquet
 
 Rows = list[tuple[Any, ...]]
 
@@ -23,7 +24,7 @@ class Case:
     format: str
     what: str
     """As the page says it."""
-    content: bytes | str
+    content: bytes | str | dict[str, Any]
     then: Rows | str
     """The rows, or a part of the error that a user reads."""
     columns: dict[str, str] | None = None
@@ -37,20 +38,35 @@ class Case:
 
     @property
     def bytes(self) -> bytes:
-        return self.content.encode() if isinstance(self.content, str) else self.content
+        if isinstance(self.content, bytes):
+            return self.content
+        return self.content.encode() if isinstance(self.content, str) else file_of(self.format, self.content)
 
 
-def parquet(table: pa.Table, **options: Any) -> bytes:
+def file_of(kind: str, columns: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, **options)
+    write = pa_parquet.write_table if kind == "parquet" else pa_orc.write_table
+    write(pa.table(columns), buffer)
     return buffer.getvalue()
 
 
-def orc_file(table: pa.Table) -> bytes:
-    buffer = io.BytesIO()
-    orc.write_table(table, buffer)
-    return buffer.getvalue()
+PEOPLE = {"id": "int", "name": "string", "city": "string"}
+KEYS = {"id": "int", "name": "string"}
+HEADER = {"header": "true"}
+ONE = {"v": "string"}
 
+
+def csv(what: str, content: Any, then: Any, columns: Any = PEOPLE, *more: Any, **named: Any) -> Case:
+    return Case("csv", what, content, then, columns, *more, **named)
+
+
+def json(what: str, content: Any, then: Any, columns: Any = KEYS, *more: Any, **named: Any) -> Case:
+    return Case("json", what, content, then, columns, *more, **named)
+
+
+parquet = partial(Case, "parquet")
+orc = partial(Case, "orc")
+text = partial(Case, "text")
 
 _TIMES = pa.struct([("a", pa.int32()), ("t", pa.time64("us"))])
 LACKED = {
@@ -61,189 +77,135 @@ LACKED = {
 }
 """Columns of types that Spark lacks."""
 EITHER = pa.UnionArray.from_dense(pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array([1])])
-PEOPLE = {"id": "int", "name": "string", "city": "string"}
-HEADER = {"header": "true"}
-ONE = {"v": "string"}
-KEYS = {"id": "int", "name": "string"}
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 WALL = datetime(2026, 1, 1, 12)  # noqa: DTZ001 - a wall-clock time
 
 BEFORE_1970 = datetime(1969, 7, 20, 20, 17, 40, 500000)  # noqa: DTZ001
 
 
-def typed(kind: str, text: str, then: Any, what: str, **more: Any) -> Case:
+def typed(kind: str, content: str, then: Any, what: str, **more: Any) -> Case:
     rows = then if isinstance(then, str) and then.startswith("v is not") else [(then,)]
-    return Case("csv", what, f"{text}\n", rows, {"v": kind}, **more)
+    return csv(what, f"{content}\n", rows, {"v": kind}, **more)
 
 
 NOT_CLOSED = "a quote is not closed"
 STRAY_QUOTE = "a quote in a quoted field is not doubled, or text stands behind its closing quote"
 CSV = [
-    Case("csv", "declared columns, no header", "1,Alice,Berlin\n", [(1, "Alice", "Berlin")], PEOPLE),
-    Case(
-        "csv",
+    csv("declared columns, no header", "1,Alice,Berlin\n", [(1, "Alice", "Berlin")]),
+    csv(
         "declared columns, header in their order",
         "id,name,city\n1,Alice,Berlin\n",
         [(1, "Alice", "Berlin")],
         PEOPLE,
         HEADER,
     ),
-    Case(
-        "csv",
+    csv(
         "header in another order",
         "id,city,name\n1,Berlin,Alice\n",
         "CSV header does not conform",
         PEOPLE,
         HEADER,
     ),
-    Case(
-        "csv",
+    csv(
         "header lacks a declared column",
         "id,name\n1,Alice\n",
         "Number of column in CSV header is not equal",
         PEOPLE,
         HEADER,
     ),
-    Case(
-        "csv",
+    csv(
         "header has a further column",
         "id,name,city,x\n1,Alice,Berlin,2\n",
         "Number of column in CSV header is not equal",
         PEOPLE,
         HEADER,
     ),
-    Case("csv", "header has a name twice", "a,b,A\n1,2,3\n", "a name more than once: a, A", None, HEADER),
-    Case("csv", "header has an empty name", "a,,c\n1,2,3\n", "no name for column 2", None, HEADER),
-    Case("csv", "header and nothing else", "id,name,city\n", [], PEOPLE, HEADER),
-    Case("csv", "a record is too short", "1,Alice\n2,Bob,Rom\n", "it has not the 3 fields", PEOPLE),
-    Case("csv", "a record is too long", "1,Alice,Berlin,x\n", "it has not the 3 fields", PEOPLE),
-    Case("csv", "a record has 21,000 fields", f"1,A,B\n{',' * 20_999}\n", "it has not the 3 fields", PEOPLE),
-    Case(
-        "csv",
+    csv("header has a name twice", "a,b,A\n1,2,3\n", "a name more than once: a, A", None, HEADER),
+    csv("header has an empty name", "a,,c\n1,2,3\n", "no name for column 2", None, HEADER),
+    csv("header and nothing else", "id,name,city\n", [], PEOPLE, HEADER),
+    csv("a record is too short", "1,Alice\n2,Bob,Rom\n", "it has not the 3 fields"),
+    csv("a record is too long", "1,Alice,Berlin,x\n", "it has not the 3 fields"),
+    csv("a record has 21,000 fields", f"1,A,B\n{',' * 20_999}\n", "it has not the 3 fields"),
+    csv(
         "a record has more than 200,000 fields",
         f"1,A,B\n{',' * 200_000}\n",
         "a record has more than 200,000 fields",
-        PEOPLE,
     ),
-    Case(
-        "csv",
-        "a quote in a quoted field, doubled",
-        '1,"Al ""the"" ice",Berlin\n',
-        [(1, 'Al "the" ice', "Berlin")],
-        PEOPLE,
-    ),
-    Case(
-        "csv",
-        "a quote in a quoted field, with a backslash",
-        '1,"Al \\"the\\" ice",Berlin\n',
-        STRAY_QUOTE,
-        PEOPLE,
-    ),
-    Case(
-        "csv",
+    csv("a quote in a quoted field, doubled", '1,"Al ""the"" ice",Berlin\n', [(1, 'Al "the" ice', "Berlin")]),
+    csv("a quote in a quoted field, with a backslash", '1,"Al \\"the\\" ice",Berlin\n', STRAY_QUOTE),
+    csv(
         "the same, with the option `escape`",
         '1,"Al \\"the\\" ice",Berlin\n',
         [(1, 'Al "the" ice', "Berlin")],
         PEOPLE,
         {"escape": "\\"},
     ),
-    Case(
-        "csv",
-        "a field that ends in a backslash",
-        '1,"C:\\dir\\",Berlin\n',
-        [(1, "C:\\dir\\", "Berlin")],
-        PEOPLE,
-    ),
-    Case("csv", "text behind a closing quote", '1,"Al"ice,Berlin\n', STRAY_QUOTE, PEOPLE),
-    Case("csv", "a quote that is never closed", '1,Alice,"Berlin\n2,B,Rom\n', NOT_CLOSED, PEOPLE),
-    Case(
-        "csv",
-        "a quote in a field that has none around it",
-        '1,5" pipe,Rom\n',
-        [(1, '5" pipe', "Rom")],
-        PEOPLE,
-    ),
-    Case("csv", "a line break in a quoted field", '1,"Al\nice",Berlin\n', NOT_CLOSED, PEOPLE),
-    Case(
-        "csv",
+    csv("a field that ends in a backslash", '1,"C:\\dir\\",Berlin\n', [(1, "C:\\dir\\", "Berlin")]),
+    csv("text behind a closing quote", '1,"Al"ice,Berlin\n', STRAY_QUOTE),
+    csv("a quote that is never closed", '1,Alice,"Berlin\n2,B,Rom\n', NOT_CLOSED),
+    csv("a quote in a field that has none around it", '1,5" pipe,Rom\n', [(1, '5" pipe', "Rom")]),
+    csv("a line break in a quoted field", '1,"Al\nice",Berlin\n', NOT_CLOSED),
+    csv(
         "the same, with `multiLine`",
         '1,"Al\nice",Berlin\n',
         [(1, "Al\nice", "Berlin")],
         PEOPLE,
         {"multiLine": "true"},
     ),
-    Case(
-        "csv",
+    csv(
         "`multiLine`, lines that end with CRLF",
         '1,"Al\r\nice",Berlin\r\n2,B,R\r\n',
         [(1, "Al\r\nice", "Berlin"), (2, "B", "R")],
         PEOPLE,
         {"multiLine": "true"},
     ),
-    Case(
-        "csv",
+    csv(
         "`multiLine`, a quote that is never closed",
         '1,A,"Ber\n2,B,Rom\n',
         NOT_CLOSED,
         PEOPLE,
         {"multiLine": "true"},
     ),
-    Case("csv", "an empty field: NULL", "1,,Berlin\n", [(1, None, "Berlin")], PEOPLE),
-    Case("csv", "a quoted empty field: an empty text", '1,"",Berlin\n', [(1, "", "Berlin")], PEOPLE),
-    Case(
-        "csv", "a quoted empty field that is not text: NULL", '"",A,Berlin\n', [(None, "A", "Berlin")], PEOPLE
+    csv("an empty field: NULL", "1,,Berlin\n", [(1, None, "Berlin")]),
+    csv("a quoted empty field: an empty text", '1,"",Berlin\n', [(1, "", "Berlin")]),
+    csv("a quoted empty field that is not text: NULL", '"",A,Berlin\n', [(None, "A", "Berlin")]),
+    csv("blanks around a number", " 1 ,A,B\n", [(1, "A", "B")]),
+    csv("a NUL character", "1,A\0B,\0C\n", [(1, "A\0B", "\0C")]),
+    csv("a byte order mark", "\ufeff1,A,B\n", [(1, "A", "B")]),
+    csv(
+        "a byte order mark before the header", "\ufeffid,name,city\n1,A,B\n", [(1, "A", "B")], PEOPLE, HEADER
     ),
-    Case("csv", "blanks around a number", " 1 ,A,B\n", [(1, "A", "B")], PEOPLE),
-    Case("csv", "a NUL character", "1,A\0B,\0C\n", [(1, "A\0B", "\0C")], PEOPLE),
-    Case("csv", "a byte order mark", "\ufeff1,A,B\n", [(1, "A", "B")], PEOPLE),
-    Case(
-        "csv",
-        "a byte order mark before the header",
-        "\ufeffid,name,city\n1,A,B\n",
-        [(1, "A", "B")],
-        PEOPLE,
-        HEADER,
-    ),
-    Case("csv", "lines that end with CRLF", "1,A,B\r\n2,C,D\r\n", [(1, "A", "B"), (2, "C", "D")], PEOPLE),
-    Case("csv", "bytes that are not UTF-8", b"1,caf\xe9,B\n", "not UTF-8", PEOPLE),
-    Case(
-        "csv",
+    csv("lines that end with CRLF", "1,A,B\r\n2,C,D\r\n", [(1, "A", "B"), (2, "C", "D")]),
+    csv("bytes that are not UTF-8", b"1,caf\xe9,B\n", "not UTF-8"),
+    csv(
         "the same, with their `encoding`",
         b"1,caf\xe9,B\n",
         [(1, "caf\u00e9", "B")],
         PEOPLE,
         {"encoding": "ISO-8859-1"},
     ),
-    Case(
-        "csv",
-        "a replacement character that is in the file",
-        "1,caf\ufffd,B\n",
-        [(1, "caf\ufffd", "B")],
-        PEOPLE,
-    ),
-    Case(
-        "csv",
+    csv("a replacement character that is in the file", "1,caf\ufffd,B\n", [(1, "caf\ufffd", "B")]),
+    csv(
         "UTF-16, `multiLine`",
         "1,\u00e9,B\n2,C,D\n".encode("utf-16"),
         [(1, "\u00e9", "B"), (2, "C", "D")],
         PEOPLE,
         {"encoding": "UTF-16", "multiLine": "true"},
     ),
-    Case("csv", "gzip", gzip.compress(b"1,A,B\n"), [(1, "A", "B")], PEOPLE, name="odd.csv.gz"),
-    Case("csv", "gzip, cut", gzip.compress(b"1,A,B\n" * 5000)[:-30], "odd.csv.gz", PEOPLE, name="odd.csv.gz"),
-    Case(
-        "csv",
+    csv("gzip", gzip.compress(b"1,A,B\n"), [(1, "A", "B")], PEOPLE, name="odd.csv.gz"),
+    csv("gzip, cut", gzip.compress(b"1,A,B\n" * 5000)[:-30], "odd.csv.gz", PEOPLE, name="odd.csv.gz"),
+    csv(
         "gzip, and bytes behind its end",
         gzip.compress(b"1,A,B\n") + b"\n",
         "bytes behind the end of its compressed data",
         PEOPLE,
         name="odd.csv.gz",
     ),
-    Case("csv", "named .gz and not gzip", "1,A,B\n", "odd.csv.gz", PEOPLE, name="odd.csv.gz"),
-    Case("csv", "gzip, and not named so", gzip.compress(b"1,A,B\n" * 9), "odd", PEOPLE),
-    Case("csv", "another separator", "1;A;B\n", "it has not the 3 fields", PEOPLE),
-    Case("csv", "the same, with `sep`", "1;A;B\n", [(1, "A", "B")], PEOPLE, {"sep": ";"}),
-    Case("csv", "without `columns`, all is text", "x,b\n01,\n", [("01", None)], None, HEADER),
+    csv("named .gz and not gzip", "1,A,B\n", "odd.csv.gz", PEOPLE, name="odd.csv.gz"),
+    csv("gzip, and not named so", gzip.compress(b"1,A,B\n" * 9), "odd"),
+    csv("another separator", "1;A;B\n", "it has not the 3 fields"),
+    csv("the same, with `sep`", "1;A;B\n", [(1, "A", "B")], PEOPLE, {"sep": ";"}),
+    csv("without `columns`, all is text", "x,b\n01,\n", [("01", None)], None, HEADER),
 ]
 VALUES = [
     typed("int", "1", 1, "`int`"),
@@ -288,177 +250,121 @@ VALUES = [
     typed("boolean", "maybe", "v is not boolean", "`boolean`, another word"),
 ]
 JSON = [
-    Case("json", "one object on a line", '{"id":1,"name":"A"}\n', [(1, "A")], KEYS),
-    Case(
-        "json",
-        "a key is missing, or null: NULL",
-        '{"id":1}\n{"name":null,"id":2}\n',
-        [(1, None), (2, None)],
-        KEYS,
-    ),
-    Case("json", "keys in another order, blank lines", '{"name":"A","id":1}\n\n', [(1, "A")], KEYS),
-    Case("json", "a second object on the line", '{"id":1}{"id":2}\n', "behind its first JSON value", KEYS),
-    Case(
-        "json", "a second object behind a comma", '{"id":1},{"id":2}\n', "behind its first JSON value", KEYS
-    ),
-    Case("json", "text behind the object", '{"id":1} x\n', "behind its first JSON value", KEYS),
-    Case(
-        "json",
-        "an array of objects on a line: a row each",
-        '[{"id":1},{"id":2}]\n',
-        [(1, None), (2, None)],
-        KEYS,
-    ),
-    Case("json", "a key that is not declared", '{"id":1,"zz":2}\n', "keys that are not declared: zz", KEYS),
-    Case(
-        "json",
+    json("one object on a line", '{"id":1,"name":"A"}\n', [(1, "A")]),
+    json("a key is missing, or null: NULL", '{"id":1}\n{"name":null,"id":2}\n', [(1, None), (2, None)]),
+    json("keys in another order, blank lines", '{"name":"A","id":1}\n\n', [(1, "A")]),
+    json("a second object on the line", '{"id":1}{"id":2}\n', "behind its first JSON value"),
+    json("a second object behind a comma", '{"id":1},{"id":2}\n', "behind its first JSON value"),
+    json("text behind the object", '{"id":1} x\n', "behind its first JSON value"),
+    json("an array of objects on a line: a row each", '[{"id":1},{"id":2}]\n', [(1, None), (2, None)]),
+    json("a key that is not declared", '{"id":1,"zz":2}\n', "keys that are not declared: zz"),
+    json(
         "the same, with extra_columns",
         '{"id":1,"zz":2}\n',
         [(1, None)],
         KEYS,
         plan={"extra_columns": "ignore"},
     ),
-    Case("json", "a key in another case", '{"ID":1}\n', "keys that are not declared: ID", KEYS),
-    Case(
-        "json",
+    json("a key in another case", '{"ID":1}\n', "keys that are not declared: ID"),
+    json(
         "without `columns`, keys that differ in case alone",
         '{"id":1}\n{"ID":2,"name":"A"}\n',
         "keys that differ in letter case alone: ID, id",
         None,
     ),
-    Case(
-        "json",
+    json(
         "without `columns`, a key that holds nothing but `{}`",
         '{"id":1,"s":{}}\n',
         "keys that are not declared: s",
         None,
     ),
-    Case("json", "a key twice", '{"id":1,"id":2}\n', "a key twice", KEYS),
-    Case(
-        "json",
+    json("a key twice", '{"id":1,"id":2}\n', "a key twice"),
+    json(
         "a key of an inner object that is not declared",
         '{"s":{"a":1,"b":2}}\n',
         "keys that are not declared: b",
         {"s": "struct<a:int>"},
     ),
-    Case(
-        "json",
+    json(
         "such a key inside an array",
         '{"s":[{"a":1},{"A":2}]}\n',
         "keys that are not declared: A",
         {"s": "array<struct<a:int>>"},
     ),
-    Case(
-        "json", "a text with braces and quotes", '{"id":1,"name":"}{\\"id\\":2"}\n', [(1, '}{"id":2')], KEYS
-    ),
-    Case("json", "NaN or Infinity as a `double`", '{"v":NaN}\n', [(float("nan"),)], {"v": "double"}),
-    Case(
-        "json",
+    json("a text with braces and quotes", '{"id":1,"name":"}{\\"id\\":2"}\n', [(1, '}{"id":2')]),
+    json("NaN or Infinity as a `double`", '{"v":NaN}\n', [(float("nan"),)], {"v": "double"}),
+    json(
         "NaN or Infinity inside of an object",
         '{"s":{"v":-Infinity}}\n',
         "it has NaN or Infinity, which are no JSON",
         {"s": "struct<v:double>"},
     ),
-    Case(
-        "json",
+    json(
         "the same, with `allowNonNumericNumbers`",
         '{"s":{"v":-Infinity}}\n',
         [({"v": float("-inf")},)],
         {"s": "struct<v:double>"},
         {"allowNonNumericNumbers": "true"},
     ),
-    Case("json", "not JSON", "hello\n", "it is not JSON", KEYS),
-    Case("json", "cut", '{"id":1,"na', "it is not JSON", KEYS),
-    Case(
-        "json",
-        "a text where a number is declared",
-        '{"id":"x"}\n',
-        "id is not int",
-        KEYS,
-    ),
-    Case(
-        "json",
-        "a number with a fraction in an int",
-        '{"id":1.5}\n',
-        "id is not int",
-        KEYS,
-    ),
-    Case(
-        "json",
+    json("not JSON", "hello\n", "it is not JSON"),
+    json("cut", '{"id":1,"na', "it is not JSON"),
+    json("a text where a number is declared", '{"id":"x"}\n', "id is not int"),
+    json("a number with a fraction in an int", '{"id":1.5}\n', "id is not int"),
+    json(
         "a number as text, as it stands in the file",
         '{"v":12345678901234567890.10}\n',
         [("12345678901234567890.10",)],
         ONE,
     ),
-    Case("json", "an object as text", '{"v":{"a": [1, 2.50]}}\n', [('{"a": [1, 2.50]}',)], ONE),
-    Case("json", "`decimal`, exact", '{"v":1.10}\n', [(Decimal("1.10"),)], {"v": "decimal(10,2)"}),
-    Case("json", "`decimal`, more digits", '{"v":1.239}\n', "v is not decimal(10,2)", {"v": "decimal(10,2)"}),
-    Case(
-        "json",
-        "`decimal` as text with a comma",
-        '{"v":"1,5"}\n',
-        "v is not decimal(10,2)",
-        {"v": "decimal(10,2)"},
-    ),
-    Case("json", "`timestamp`, a number", '{"v":1767268800000}\n', "v is not timestamp", {"v": "timestamp"}),
-    Case("json", "`timestamp`", '{"v":"2026-01-01T12:00:00Z"}\n', [(NOON,)], {"v": "timestamp"}),
-    Case(
-        "json",
+    json("an object as text", '{"v":{"a": [1, 2.50]}}\n', [('{"a": [1, 2.50]}',)], ONE),
+    json("`decimal`, exact", '{"v":1.10}\n', [(Decimal("1.10"),)], {"v": "decimal(10,2)"}),
+    json("`decimal`, more digits", '{"v":1.239}\n', "v is not decimal(10,2)", {"v": "decimal(10,2)"}),
+    json("`decimal` as text with a comma", '{"v":"1,5"}\n', "v is not decimal(10,2)", {"v": "decimal(10,2)"}),
+    json("`timestamp`, a number", '{"v":1767268800000}\n', "v is not timestamp", {"v": "timestamp"}),
+    json("`timestamp`", '{"v":"2026-01-01T12:00:00Z"}\n', [(NOON,)], {"v": "timestamp"}),
+    json(
         "`decimal` inside a struct in an array",
         '{"v":[{"p":1.239}]}\n',
         "v is not array<struct<p:decimal(10,2)>>",
         {"v": "array<struct<p:decimal(10,2)>>"},
     ),
-    Case("json", "bytes that are not UTF-8", b'{"id":1,"name":"caf\xe9"}\n', "not UTF-8", KEYS),
-    Case(
-        "json",
+    json("bytes that are not UTF-8", b'{"id":1,"name":"caf\xe9"}\n', "not UTF-8"),
+    json(
         "the same, with their `encoding`",
         b'{"id":1,"name":"caf\xe9"}\n',
         [(1, "caf\u00e9")],
         KEYS,
         {"encoding": "ISO-8859-1", "lineSep": "\n"},
     ),
-    Case(
-        "json",
-        "a replacement character that is in the file",
-        '{"name":"caf\ufffd"}\n',
-        [(None, "caf\ufffd")],
-        KEYS,
-    ),
-    Case(
-        "json", "`multiLine`, one object", '{"id":1,\n "name":"A"}\n', [(1, "A")], KEYS, {"multiLine": "true"}
-    ),
-    Case(
-        "json",
+    json("a replacement character that is in the file", '{"name":"caf\ufffd"}\n', [(None, "caf\ufffd")]),
+    json("`multiLine`, one object", '{"id":1,\n "name":"A"}\n', [(1, "A")], KEYS, {"multiLine": "true"}),
+    json(
         "`multiLine`, an array: a row each",
         '[{"id":1},\n{"id":2}]',
         [(1, None), (2, None)],
         KEYS,
         {"multiLine": "true"},
     ),
-    Case(
-        "json",
+    json(
         "`multiLine`, two objects",
         '{"id":1}\n{"id":2}\n',
         "behind its first JSON value",
         KEYS,
         {"multiLine": "true"},
     ),
-    Case(
-        "json",
+    json(
         "`multiLine`, an undeclared key in an array",
         '[{"id":1},\n{"zz":2}]',
         "keys that are not declared: zz",
         KEYS,
         {"multiLine": "true"},
     ),
-    Case("json", "no object", "3\n", "it is not JSON", KEYS),
-    Case("json", "null on a line of its own", "null\n", "it is not JSON", KEYS),
-    Case("json", "an array with null", '[{"id":1},null]\n', "it is not JSON", KEYS),
+    json("no object", "3\n", "it is not JSON"),
+    json("null on a line of its own", "null\n", "it is not JSON"),
+    json("an array with null", '[{"id":1},null]\n', "it is not JSON"),
 ]
 JSON += [
-    Case(
-        "json",
+    json(
         "`multiLine` and compressed, a decimal",
         gzip.compress(b'{"v":1.10}'),
         "decimals would be rounded",
@@ -466,8 +372,7 @@ JSON += [
         {"multiLine": "true"},
         name="odd.json.gz",
     ),
-    Case(
-        "json",
+    json(
         "`multiLine` and compressed, a number as text",
         gzip.compress(b'{"v":1.10}'),
         "may be a number that was rounded",
@@ -475,8 +380,7 @@ JSON += [
         {"multiLine": "true"},
         name="odd.json.gz",
     ),
-    Case(
-        "json",
+    json(
         "`multiLine` and compressed, texts and floating numbers",
         gzip.compress(b'{"v":"A", "d":1.10}'),
         [("A", 1.1)],
@@ -484,151 +388,109 @@ JSON += [
         {"multiLine": "true"},
         name="odd.json.gz",
     ),
-    Case("json", "an escape for half of a character", '{"v":"\\ud800"}\n', "half of a character", ONE),
-    Case("json", "an escaped character in two halves", '{"v":"\\ud83d\\ude00"}\n', [("\U0001f600",)], ONE),
+    json("an escape for half of a character", '{"v":"\\ud800"}\n', "half of a character", ONE),
+    json("an escaped character in two halves", '{"v":"\\ud83d\\ude00"}\n', [("\U0001f600",)], ONE),
 ]
 IDENTITY = pa.timestamp("ns")
 PARQUET = [
-    Case(
-        "parquet",
-        "declared columns, another order",
-        parquet(pa.table({"name": ["A"], "id": pa.array([1], pa.int32())})),
-        [(1, "A")],
-        KEYS,
+    parquet(
+        "declared columns, another order", {"name": ["A"], "id": pa.array([1], pa.int32())}, [(1, "A")], KEYS
     ),
-    Case(
-        "parquet",
+    parquet(
         "a column that is not declared",
-        parquet(pa.table({"name": ["A"], "id": pa.array([1], pa.int32()), "x": [1]})),
+        {"name": ["A"], "id": pa.array([1], pa.int32()), "x": [1]},
         "it has the column x, which is not declared",
         KEYS,
     ),
-    Case(
-        "parquet",
+    parquet(
         "the same, with extra_columns",
-        parquet(pa.table({"name": ["A"], "id": pa.array([1], pa.int32()), "x": [1]})),
+        {"name": ["A"], "id": pa.array([1], pa.int32()), "x": [1]},
         [(1, "A")],
         KEYS,
         plan={"extra_columns": "ignore"},
     ),
-    Case(
-        "parquet",
-        "a declared column is missing",
-        parquet(pa.table({"name": ["A"]})),
-        "it has no column id",
-        KEYS,
-    ),
-    Case(
-        "parquet",
+    parquet("a declared column is missing", {"name": ["A"]}, "it has no column id", KEYS),
+    parquet(
         "the same, with missing_columns",
-        parquet(pa.table({"name": ["A"]})),
+        {"name": ["A"]},
         [(None, "A")],
         KEYS,
         plan={"missing_columns": "null"},
     ),
-    Case(
-        "parquet",
-        "a narrower type",
-        parquet(pa.table({"v": pa.array([1], pa.int32())})),
-        [(1,)],
-        {"v": "bigint"},
-    ),
-    Case(
-        "parquet",
-        "a wider type",
-        parquet(pa.table({"v": pa.array([1], pa.int64())})),
-        "v is bigint, declared is int",
-        {"v": "int"},
-    ),
-    Case(
-        "parquet",
-        "text where a number is declared",
-        parquet(pa.table({"v": ["1"]})),
-        "v is string, declared is int",
-        {"v": "int"},
-    ),
-    Case(
-        "parquet",
+    parquet("a narrower type", {"v": pa.array([1], pa.int32())}, [(1,)], {"v": "bigint"}),
+    parquet("a wider type", {"v": pa.array([1], pa.int64())}, "v is bigint, declared is int", {"v": "int"}),
+    parquet("text where a number is declared", {"v": ["1"]}, "v is string, declared is int", {"v": "int"}),
+    parquet(
         "an instant, declared as wall-clock time",
-        parquet(pa.table({"v": pa.array([NOON], pa.timestamp("us", "UTC"))})),
+        {"v": pa.array([NOON], pa.timestamp("us", "UTC"))},
         "v is timestamp, declared is timestamp_ntz",
         {"v": "timestamp_ntz"},
     ),
-    Case(
-        "parquet",
+    parquet(
         "a wall-clock time, declared as instant",
-        parquet(pa.table({"v": pa.array([WALL], pa.timestamp("us"))})),
+        {"v": pa.array([WALL], pa.timestamp("us"))},
         "v is timestamp_ntz, declared is timestamp",
         {"v": "timestamp"},
     ),
-    Case(
-        "parquet",
+    parquet(
         "nanoseconds, as pandas writes them",
-        parquet(pa.table({"v": pa.array([1767268800123456000], IDENTITY)})),
+        {"v": pa.array([1767268800123456000], IDENTITY)},
         [(WALL.replace(microsecond=123456),)],
     ),
-    Case(
-        "parquet",
+    parquet(
         "nanoseconds that a timestamp cannot hold",
-        parquet(pa.table({"v": pa.array([1767268800123456789], IDENTITY)})),
+        {"v": pa.array([1767268800123456789], IDENTITY)},
         "v has nanoseconds that a timestamp cannot hold",
     ),
-    Case(
-        "parquet",
+    parquet(
         "the same, declared as bigint",
-        parquet(pa.table({"v": pa.array([1767268800123456789], IDENTITY)})),
+        {"v": pa.array([1767268800123456789], IDENTITY)},
         [(1767268800123456789,)],
         {"v": "bigint"},
     ),
-    Case(
-        "parquet",
+    parquet(
         "nanoseconds inside another column",
-        parquet(pa.table({"v": pa.array([[1767268800123456789]], pa.list_(IDENTITY))})),
+        {"v": pa.array([[1767268800123456789]], pa.list_(IDENTITY))},
         "nanoseconds inside another column",
     ),
-    Case(
-        "parquet",
+    parquet(
         "the same, not declared, with extra_columns",
-        parquet(pa.table({"id": [1], "v v": pa.array([[7]], pa.list_(IDENTITY))})),
+        {"id": [1], "v v": pa.array([[7]], pa.list_(IDENTITY))},
         [(1,)],
         {"id": "bigint"},
         plan={"extra_columns": "ignore"},
     ),
-    Case(
-        "parquet",
+    parquet(
         "a type that Spark lacks (a time of day, a half float, a UUID, a decimal of 50 digits)",
-        parquet(pa.table({"id": [1], **LACKED})),
+        {"id": [1], **LACKED},
         "s cannot be read: a time of day; half cannot be read: Illegal Parquet type: FIXED_LEN_BYTE_ARRAY "
         "(FLOAT16); uuid cannot be read: Illegal Parquet type: FIXED_LEN_BYTE_ARRAY (UUID); digits cannot be "
         "read: Decimal precision 50 exceeds max precision 38",
     ),
-    Case(
-        "parquet",
+    parquet(
         "the same, not declared, with extra_columns",
-        parquet(pa.table({"id": [1], **LACKED})),
+        {"id": [1], **LACKED},
         [(1,)],
         {"id": "bigint"},
         plan={"extra_columns": "ignore"},
     ),
-    Case(
-        "parquet",
+    parquet(
         "decimals with fewer digits",
-        parquet(pa.table({"v": pa.array([Decimal("1.5")], pa.decimal128(3, 1))})),
+        {"v": pa.array([Decimal("1.5")], pa.decimal128(3, 1))},
         [(Decimal("1.50"),)],
         {"v": "decimal(10,2)"},
     ),
-    Case(
-        "parquet",
+    parquet(
         "decimals with more digits",
-        parquet(pa.table({"v": pa.array([Decimal("1.239")], pa.decimal128(5, 3))})),
+        {"v": pa.array([Decimal("1.239")], pa.decimal128(5, 3))},
         "v is decimal(5,3), declared is decimal(10,2)",
         {"v": "decimal(10,2)"},
     ),
-    Case("parquet", "cut", parquet(pa.table({"v": [1]}))[:-9], "is not a Parquet file"),
-    Case("parquet", "no parquet at all", "hello, world\n", "is not a Parquet file"),
+    parquet("cut", file_of("parquet", {"v": [1]})[:-9], "is not a Parquet file"),
+    parquet("no parquet at all", "hello, world\n", "is not a Parquet file"),
 ]
-CLOCK = pa.table({"v": pa.array([WALL], pa.timestamp("us"))})
-INSTANT = pa.table({"v": pa.array([NOON], pa.timestamp("us", "UTC"))})
+CLOCK = {"v": pa.array([WALL], pa.timestamp("us"))}
+INSTANT = {"v": pa.array([NOON], pa.timestamp("us", "UTC"))}
 
 
 def in_another_zone(content: bytes) -> bytes:
@@ -639,104 +501,73 @@ def in_another_zone(content: bytes) -> bytes:
 
 
 ORC = [
-    Case(
-        "orc",
-        "declared columns, another order",
-        orc_file(pa.table({"name": ["A"], "id": pa.array([1], pa.int32())})),
-        [(1, "A")],
-        KEYS,
+    orc(
+        "declared columns, another order", {"name": ["A"], "id": pa.array([1], pa.int32())}, [(1, "A")], KEYS
     ),
-    Case(
-        "orc",
+    orc(
         "a column that is not declared",
-        orc_file(pa.table({"name": ["A"], "id": pa.array([1], pa.int32()), "x": [1]})),
+        {"name": ["A"], "id": pa.array([1], pa.int32()), "x": [1]},
         "it has the column x, which is not declared",
         KEYS,
     ),
-    Case(
-        "orc",
-        "a declared column is missing",
-        orc_file(pa.table({"name": ["A"]})),
-        "it has no column id",
-        KEYS,
-    ),
-    Case(
-        "orc",
-        "a narrower type",
-        orc_file(pa.table({"v": pa.array([1], pa.int32())})),
-        [(1,)],
-        {"v": "bigint"},
-    ),
-    Case(
-        "orc",
-        "text where a number is declared",
-        orc_file(pa.table({"v": ["1"]})),
-        "v is string, declared is int",
-        {"v": "int"},
-    ),
-    Case(
-        "orc",
+    orc("a declared column is missing", {"name": ["A"]}, "it has no column id", KEYS),
+    orc("a narrower type", {"v": pa.array([1], pa.int32())}, [(1,)], {"v": "bigint"}),
+    orc("text where a number is declared", {"v": ["1"]}, "v is string, declared is int", {"v": "int"}),
+    orc(
         "names that all begin with _col, declared in another order",
-        orc_file(pa.table({"_col0": [1], "_col1": ["a"], "_col2": [7], "_col3": ["x"]})),
+        {"_col0": [1], "_col1": ["a"], "_col2": [7], "_col3": ["x"]},
         [("x", 7, None, "a")],
         {"_col3": "string", "_col2": "bigint", "_col9": "string", "_col1": "string"},
         plan={"extra_columns": "ignore", "missing_columns": "null"},
     ),
-    Case(
-        "orc",
+    orc(
         "a union, also not declared and with extra_columns",
-        orc_file(pa.table({"id": [1], "u": EITHER})),
+        {"id": [1], "u": EITHER},
         "u cannot be read: Spark has no unions",
         {"id": "bigint"},
         plan={"extra_columns": "ignore"},
     ),
-    Case("orc", "a wall-clock time", orc_file(CLOCK), [(WALL,)], {"v": "timestamp_ntz"}),
-    Case("orc", "a wall-clock time, declared as instant", orc_file(CLOCK), [(NOON,)], {"v": "timestamp"}),
-    Case("orc", "without `columns`, a wall-clock time", orc_file(CLOCK), [(WALL,)]),
-    Case("orc", "an instant", orc_file(INSTANT), [(NOON,)], {"v": "timestamp"}),
-    Case(
-        "orc",
+    orc("a wall-clock time", CLOCK, [(WALL,)], {"v": "timestamp_ntz"}),
+    orc("a wall-clock time, declared as instant", CLOCK, [(NOON,)], {"v": "timestamp"}),
+    orc("without `columns`, a wall-clock time", CLOCK, [(WALL,)]),
+    orc("an instant", INSTANT, [(NOON,)], {"v": "timestamp"}),
+    orc(
         "an instant, declared as wall-clock time",
-        orc_file(INSTANT),
+        INSTANT,
         "v is timestamp, declared is timestamp_ntz",
         {"v": "timestamp_ntz"},
     ),
-    Case(
-        "orc",
+    orc(
         "a wall-clock time written in another zone",
-        in_another_zone(orc_file(CLOCK)),
+        in_another_zone(file_of("orc", CLOCK)),
         [(WALL,)],
         {"v": "timestamp_ntz"},
     ),
-    Case(
-        "orc",
+    orc(
         "the same, declared as instant",
-        in_another_zone(orc_file(CLOCK)),
+        in_another_zone(file_of("orc", CLOCK)),
         "v is timestamp_ntz, declared is timestamp",
         {"v": "timestamp"},
     ),
-    Case(
-        "orc",
+    orc(
         "a time before 1970 with a fraction of a second, written by Arrow",
-        orc_file(pa.table({"v": pa.array([BEFORE_1970], pa.timestamp("us"))})),
+        {"v": pa.array([BEFORE_1970], pa.timestamp("us"))},
         "it has a time before 1970 with a fraction of a second as ORC does not write such",
     ),
-    Case(
-        "orc",
+    orc(
         "nanoseconds, as pandas writes them",
-        orc_file(pa.table({"v": pa.array([1767268800123456000, None], IDENTITY)})),
+        {"v": pa.array([1767268800123456000, None], IDENTITY)},
         [(WALL.replace(microsecond=123456),), (None,)],
     ),
-    Case(
-        "orc",
+    orc(
         "nanoseconds that a timestamp cannot hold, also inside another column",
-        orc_file(pa.table({"v": pa.array([[None, 1767268800123456789]], pa.list_(IDENTITY))})),
+        {"v": pa.array([[None, 1767268800123456789]], pa.list_(IDENTITY))},
         "v has nanoseconds that a timestamp cannot hold",
     ),
-    Case("orc", "cut", orc_file(pa.table({"v": [1]}))[:-9], "cannot be read"),
+    orc("cut", file_of("orc", {"v": [1]})[:-9], "cannot be read"),
 ]
 TEXT = [
-    Case("text", "one row for each line", "a\n\nb\r\n", [("a",), ("",), ("b",)]),
-    Case("text", "bytes that are not UTF-8", b"caf\xe9\n", "not UTF-8"),
+    text("one row for each line", "a\n\nb\r\n", [("a",), ("",), ("b",)]),
+    text("bytes that are not UTF-8", b"caf\xe9\n", "not UTF-8"),
 ]
 CASES = [*CSV, *VALUES, *JSON, *PARQUET, *ORC, *TEXT]

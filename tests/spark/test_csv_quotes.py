@@ -112,11 +112,7 @@ def test_a_record_arrives_as_it_is_or_is_refused_by_its_number(bench: Bench, nam
     entry = bench.batch(0, *[bench.file(file, form.bytes(text)) for file, text in texts.items()])
 
     good_rows, aside = bench.sort(
-        entry,
-        format="csv",
-        columns=TWO,
-        options=form.options,
-        sql="SELECT a, b, source_file_uri FROM @data",
+        entry, format="csv", columns=TWO, options=form.options, sql="SELECT a, b, source_file_uri FROM @data"
     )
 
     loaded: dict[str, list[Any]] = {file: [] for file in texts}

@@ -15,11 +15,7 @@ from deltalake import DeltaTable
 from pyarrow import csv, orc
 from pyarrow import parquet as pq
 
-from airflow_provider_scope.exceptions import (
-    BadFileError,
-    SourceFileChangedError,
-    SourceFileGoneError,
-)
+from airflow_provider_scope.exceptions import BadFileError, SourceFileChangedError, SourceFileGoneError
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.files.reading import select
 from airflow_provider_scope.spark.target import Target

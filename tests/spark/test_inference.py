@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-CSV: dict[str, Any] = {
-    "format": "csv",
-    "options": {"header": "true"},
-    "infers_columns": True,
-}
+CSV: dict[str, Any] = {"format": "csv", "options": {"header": "true"}, "infers_columns": True}
 JSON: dict[str, Any] = {"format": "json", "infers_columns": True}
 
 
@@ -66,14 +62,8 @@ def inferred(bench: Any, entry: Any, **changes: Any) -> dict[str, str]:
 # ---- CSV -----------------------------------------------------------------------------------------
 
 TEXTS = {
-    "bigint": [
-        ["1", "-5", "0", "9223372036854775807", "-9223372036854775808"],
-        ["", "", "7"],
-    ],
-    "decimal(38,0)": [
-        ["9223372036854775808", "1"],
-        ["-" + "9" * 38],
-    ],
+    "bigint": [["1", "-5", "0", "9223372036854775807", "-9223372036854775808"], ["", "", "7"]],
+    "decimal(38,0)": [["9223372036854775808", "1"], ["-" + "9" * 38]],
     "double": [
         ["9.50", "10", "-0.1"],
         [".5", "0.0", "-0"],
@@ -90,10 +80,7 @@ TEXTS = {
     ],
     "boolean": [["true", "False", "TRUE"]],
     "date": [["2026-01-31", "1582-10-04", "9999-12-31"]],
-    "timestamp": [
-        ["2026-01-31T10:00:00Z", "2026-01-31 10:00:00.123456+02:00"],
-        ["2026-01-31 10:00:00 UTC"],
-    ],
+    "timestamp": [["2026-01-31T10:00:00Z", "2026-01-31 10:00:00.123456+02:00"], ["2026-01-31 10:00:00 UTC"]],
     "timestamp_ntz": [["2026-01-31 10:00:00", "2026-01-31T10:00", "2026-01-31 10:00:00.5"]],
     "string": [
         ["007", "1"],
@@ -140,25 +127,40 @@ def test_the_type_of_a_csv_column_is_the_first_that_changes_no_value(bench):
 
 
 @pytest.mark.parametrize(
-    ("options", "texts", "kind"),
+    ("options", "columns"),
     [
-        ({"dateFormat": "dd.MM.yyyy"}, ["31.01.2026", "01.02.2026"], "date"),
-        ({"dateFormat": "yyyyMMdd"}, ["20260131", "20260201"], "date"),
-        ({"dateFormat": "yyyyMMdd"}, ["20260131", "20260231"], "bigint"),
-        ({"dateFormat": "yyyy-MM-dd HH:mm"}, ["2026-01-31 10:00"], "timestamp_ntz"),
-        ({"timestampFormat": "dd.MM.yyyy HH:mm"}, ["31.01.2026 10:00"], "timestamp"),
-        ({"timestampNTZFormat": "dd.MM.yyyy HH:mm"}, ["31.01.2026 10:00"], "timestamp_ntz"),
-        ({"timeZone": "Europe/Berlin"}, ["2026-01-31 10:00", "2026-01-31 10:00:00Z"], "timestamp"),
-        ({"nanValue": "-"}, ["-", "1.5"], "double"),
-        ({"nullValue": "NA"}, ["NA", "1"], "bigint"),
+        (
+            {
+                "dateFormat": "dd.MM.yyyy",
+                "timestampFormat": "dd.MM.yyyy HH:mm",
+                "nanValue": "-",
+                "nullValue": "NA",
+            },
+            {
+                "date": ["31.01.2026", "01.02.2026"],
+                "timestamp": ["31.01.2026 10:00"],
+                "double": ["-", "1.5"],
+                "bigint": ["NA", "1"],
+            },
+        ),
+        (
+            {"dateFormat": "yyyyMMdd", "timestampNTZFormat": "dd.MM.yyyy HH:mm", "timeZone": "Europe/Berlin"},
+            {
+                "date": ["20260131", "20260201"],
+                "bigint": ["20260131", "20260231"],
+                "timestamp_ntz": ["31.01.2026 10:00"],
+                "timestamp": ["2026-01-31 10:00", "2026-01-31 10:00:00Z"],
+            },
+        ),
+        ({"dateFormat": "yyyy-MM-dd HH:mm"}, {"timestamp_ntz": ["2026-01-31 10:00"]}),
     ],
 )
-def test_the_options_of_the_reader_say_what_a_text_may_be(bench, options, texts, kind):
-    entry = bench.batch(0, bench.text("a.csv", csv_of({"v": texts, "w": ["x"]})))
+def test_the_options_of_the_reader_say_what_a_text_may_be(bench, options, columns):
+    entry = bench.batch(0, bench.text("a.csv", csv_of({**columns, "string": ["x"]})))
 
     found = inferred(bench, entry, **{**CSV, "options": {"header": "true", **options}})
 
-    assert found["v"] == kind
+    assert found == {kind: kind for kind in (*columns, "string")}
 
 
 class Oracle:
@@ -465,9 +467,7 @@ def test_a_later_value_that_would_be_changed_is_a_bad_record_that_says_what_to_d
 
     with pytest.raises(BadRecordError, match="zip is not bigint: '02134'") as caught:
         bench.run_plan(
-            bench.batch(1, bench.text("b.csv", "zip\n10001\n02134\n")),
-            **CSV,
-            columns={"zip": "bigint"},
+            bench.batch(1, bench.text("b.csv", "zip\n10001\n02134\n")), **CSV, columns={"zip": "bigint"}
         )
 
     assert "were inferred from an earlier batch" in caught.value.do

@@ -27,13 +27,7 @@ ORDERS = {"nr": "int", "article": "string", "amount": "decimal(10,2)", "day": "d
 
 
 def orders(**changes: Any) -> dict[str, Any]:
-    return {
-        "format": "csv",
-        "columns": ORDERS,
-        "options": {"header": "true"},
-        **ASIDE,
-        **changes,
-    }
+    return {"format": "csv", "columns": ORDERS, "options": {"header": "true"}, **ASIDE, **changes}
 
 
 def aside(bench: Any) -> list[dict[str, Any]]:

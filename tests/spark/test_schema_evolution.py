@@ -132,12 +132,7 @@ def test_fields_of_structs_come_and_go_and_a_null_stays_one(bench):
         return bench.batch(seq, bench.entry(path))
 
     old = pa.struct({"y": pa.int64(), "l": pa.list_(pa.struct({"k": pa.int64()}))})
-    new = pa.struct(
-        {
-            "L": pa.list_(pa.struct({"j": pa.string(), "K": pa.int64()})),
-            "x.y": pa.int64(),
-        }
-    )
+    new = pa.struct({"L": pa.list_(pa.struct({"j": pa.string(), "K": pa.int64()})), "x.y": pa.int64()})
     bench.run(nested(0, "a.parquet", old, [{"y": 1, "l": [{"k": 1}, None]}, None]), **ADD)
 
     bench.run(
@@ -239,11 +234,7 @@ VALUES = {
     "decimal(12,2)": ("1234567890.12", Decimal("1234567890.12")),
     "decimal(20,0)": ("12345678901234567890", Decimal(12345678901234567890)),
 }
-STORED_AS = {
-    "smallint": "short",
-    "int": "integer",
-    "bigint": "long",
-}
+STORED_AS = {"smallint": "short", "int": "integer", "bigint": "long"}
 
 
 def held(value: Any, kind: str) -> Any:

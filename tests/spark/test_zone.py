@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.spark import session
-from tests.spark.reading_cases import CLOCK, INSTANT, WALL, in_another_zone, orc_file
+from tests.spark.reading_cases import CLOCK, INSTANT, WALL, file_of, in_another_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,9 @@ def land(bench: Any, name: str, content: bytes) -> Any:
     return bench.entry(path)
 
 
-@pytest.mark.parametrize("content", [orc_file(CLOCK), orc_file(INSTANT)], ids=["clock", "instant"])
+@pytest.mark.parametrize(
+    "content", [file_of("orc", CLOCK), file_of("orc", INSTANT)], ids=["clock", "instant"]
+)
 @pytest.mark.usefixtures("far_away")
 def test_a_machine_in_another_zone_reads_no_time(bench: Any, content: bytes) -> None:
     error = bench.failure(bench.batch(0, land(bench, "a.orc", content)), format="orc")
@@ -49,7 +51,7 @@ def test_each_task_is_checked_and_every_row_comes_through(spark: Any) -> None:
 
 @pytest.mark.usefixtures("far_away")
 def test_the_application_sets_its_own_zone(bench: Any) -> None:
-    files = [land(bench, f"{number}.orc", orc_file(CLOCK)) for number in range(2)]
+    files = [land(bench, f"{number}.orc", file_of("orc", CLOCK)) for number in range(2)]
 
     bench.run_plan(bench.batch(0, *files), format="orc", columns={"v": "timestamp_ntz"})
 
@@ -57,7 +59,10 @@ def test_the_application_sets_its_own_zone(bench: Any) -> None:
 
 
 def test_clocks_of_other_zones_are_read_beside_those_of_utc(bench: Any) -> None:
-    files = [land(bench, "a.orc", orc_file(CLOCK)), land(bench, "b.orc", in_another_zone(orc_file(CLOCK)))]
+    files = [
+        land(bench, "a.orc", file_of("orc", CLOCK)),
+        land(bench, "b.orc", in_another_zone(file_of("orc", CLOCK))),
+    ]
 
     bench.run_plan(bench.batch(0, *files), format="orc")
 
