@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 from pyspark import StorageLevel
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
-from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import (
     BadFileError,
@@ -25,10 +23,10 @@ from airflow_provider_scope.spark import settings, storage
 from airflow_provider_scope.spark.commit import ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.files import reading, text_files
 from airflow_provider_scope.spark.files.formats import NUMBER, RAW, RULE, VALUE, Check, broken_rule
-from airflow_provider_scope.spark.files.listing import FILE, KEPT, in_order, path_of, union
+from airflow_provider_scope.spark.files.listing import FILE, KEPT, in_order, literal_rows, path_of, union
 from airflow_provider_scope.spark.files.reading import naming_faults
 from airflow_provider_scope.spark.held import released
-from airflow_provider_scope.spark.structs import of_table
+from airflow_provider_scope.spark.structs import of_table, to_struct
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -41,19 +39,17 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.plan import Plan
 
 
-COLUMNS = T.StructType(
-    [
-        T.StructField("pipeline", T.StringType()),
-        T.StructField("batch", T.LongType()),
-        T.StructField("file", T.StringType()),
-        T.StructField("record", T.LongType()),
-        T.StructField("rule", T.StringType()),
-        T.StructField("value", T.StringType()),
-        T.StructField("raw", T.StringType()),
-        T.StructField("quarantined_at", T.TimestampType()),
-    ]
-)
-"""Of the quarantine: one row for a record, for a row of the SELECT, or for a file."""
+COLUMNS = {
+    "pipeline": "string",
+    "batch": "bigint",
+    "file": "string",
+    "record": "bigint",
+    "rule": "string",
+    "value": "string",
+    "raw": "string",
+    "quarantined_at": "timestamp",
+}
+"""Of the quarantine, with their types: one row for a record, for a row of the SELECT, or for a file."""
 _TRIES_OF_A_BATCH = 1_000_000
 """``txnVersion`` is the batch's number times this, plus the number of the try."""
 
@@ -84,7 +80,7 @@ class Quarantine:
             return
         newest = self._newest()
         if newest is not None and newest[0] == entry.seq:
-            self.put(entry, self.spark.createDataFrame([], COLUMNS), 0)
+            self.put(entry, self.spark.createDataFrame([], to_struct(COLUMNS)), 0)
         self._is_clean = True
 
     def put(self, entry: OffsetEntry, rows: DataFrame, count: int) -> int:
@@ -104,7 +100,7 @@ class Quarantine:
                 raise ConcurrentCommitError(f"batch {seq} is in the quarantine already")
             number = attempt + 1 if seq == entry.seq else 0
             writer = (
-                rows.select(*COLUMNS.names)
+                rows.select(*COLUMNS)
                 .write.format("delta")
                 .option("txnAppId", self._app_id)
                 .option("txnVersion", str(entry.seq * _TRIES_OF_A_BATCH + number))
@@ -143,7 +139,7 @@ class Quarantine:
         if metadata is None:
             return
         names = of_table(metadata).names
-        if [*names] != COLUMNS.names:
+        if [*names] != [*COLUMNS]:
             raise InputError(
                 f"The table {self.table} is not a quarantine table: it has the columns {', '.join(names)}.",
                 kept="both tables; no row of this batch was written, and the batch stays logged",
@@ -212,7 +208,9 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack)
         if plan.expect:
             good, broken, rows = _sort_by_expectations(plan, entry, good, block)
             bad.append(broken)
-    bad.append(_file_rows(spark, entry, plan, bad_files))
+    files = [{"file": file, "rule": rule, "value": details} for file, (rule, details) in bad_files.items()]
+    frame = literal_rows(spark, files, "file string, rule string, value string")
+    bad.append(_rows(frame, entry, plan, file="file", rule="rule", value="value", raw="NULL"))
     whole = Quarantined(len(entry.files), dict(Counter(rule for rule, _ in bad_files.values())))
     units = {RECORDS: records, ROWS: rows, FILES: whole}
     quarantined = {unit: counted for unit, counted in units.items() if counted.rules}
@@ -330,16 +328,6 @@ def _faults(spark: SparkSession, entry: OffsetEntry, source: Source, err: BadFil
     return bad_files
 
 
-def _file_rows(spark: SparkSession, entry: OffsetEntry, plan: Plan, bad_files: _Faults) -> DataFrame:
-    literal_rows = json.dumps(
-        [{"file": file, "rule": rule, "value": details} for file, (rule, details) in bad_files.items()]
-    )
-    # As a literal: a list of Python rows would start a Python worker.
-    schema = "array<struct<file string, rule string, value string>>"
-    rows = spark.range(1).select(F.inline(F.from_json(F.lit(literal_rows), schema)))
-    return _rows(rows, entry, plan, file="file", rule="rule", value="value", raw="NULL")
-
-
 def _rows(
     frame: DataFrame,
     entry: OffsetEntry,
@@ -362,7 +350,7 @@ def _rows(
         "raw": raw,
         "quarantined_at": "current_timestamp()",
     }
-    return frame.select(*[F.expr(values[f.name]).cast(f.dataType).alias(f.name) for f in COLUMNS])
+    return frame.select(*[F.expr(values[name]).cast(kind).alias(name) for name, kind in COLUMNS.items()])
 
 
 def _sort_by_expectations(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,6 +35,7 @@ from airflow_provider_scope.spark.files.listing import (
     Problem,
     bad_files,
     in_order,
+    literal_rows,
     load,
     path_of,
     place_of,
@@ -44,29 +44,27 @@ from airflow_provider_scope.spark.files.listing import (
     union,
 )
 from airflow_provider_scope.spark.session import NANOSECONDS, SPARK_ERRORS, unread_file, whole_text
+from airflow_provider_scope.spark.structs import to_struct
 from airflow_provider_scope.sql import quoted
 from airflow_provider_scope.values import TEXT_FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.files.formats import BadRecord, Records, Source
     from airflow_provider_scope.spark.plan import Plan
 
 
-VIRTUAL = T.StructType(
-    [
-        T.StructField("source_file_uri", T.StringType()),
-        T.StructField("source_file_length", T.LongType()),
-        T.StructField("source_file_created", T.TimestampType()),
-        T.StructField("source_file_modified", T.TimestampType()),
-    ]
-)
-
-
+VIRTUAL = {
+    "source_file_uri": "string",
+    "source_file_length": "bigint",
+    "source_file_created": "timestamp",
+    "source_file_modified": "timestamp",
+}
+"""Virtual columns, with their types."""
 _FORMATS: dict[str, Callable[[SparkSession, OffsetEntry, Source], list[Records]]] = {
     "csv": csv_files.records,
     "json": json_files.records,
@@ -104,7 +102,7 @@ def source_for(
     if metadata is None:
         return source
     words = sql_text.words(plan.sql)
-    virtual = [field for field in VIRTUAL if field.name in words]
+    virtual = to_struct({name: kind for name, kind in VIRTUAL.items() if name in words})
 
     def over_none(columns: T.StructType) -> DataFrame:
         rows = spark.createDataFrame([], T.StructType([*columns, *virtual]))
@@ -128,7 +126,7 @@ def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -
 
     :param data: The columns of the source, and ``FILE``.
     """
-    virtual_names = [name for name in VIRTUAL.names if name in sql_text.words(plan.sql)]
+    virtual_names = [name for name in VIRTUAL if name in sql_text.words(plan.sql)]
     data = _with_virtual_columns(spark, data, entry, virtual_names) if virtual_names else data.drop(FILE)
     return _once(over_rows(spark, plan.sql, plan.sql_params, data, entry.seq), virtual_names)
 
@@ -182,38 +180,31 @@ def _with_virtual_columns(
     rows = [
         {
             "_scope_key": same_key(path(file.path).toUri().toString()),
-            "uri": file.path,
-            "length": file.size_bytes,
+            "source_file_uri": file.path,
+            "source_file_length": file.size_bytes,
             "created": file.created_ms,
             "modified": file.modified_ms,
         }
         for file in entry.files
     ]
-    # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
-    schema = "array<struct<_scope_key string, uri string, length bigint, created bigint, modified bigint>>"
-    files = (
-        spark.range(1)
-        .select(F.inline(F.from_json(F.lit(json.dumps(rows)), schema)))
-        .select(
-            "_scope_key",
-            F.col("uri").alias("source_file_uri"),
-            F.col("length").alias("source_file_length"),
-            F.timestamp_millis("created").alias("source_file_created"),
-            F.timestamp_millis("modified").alias("source_file_modified"),
-        )
+    sizes_and_times = "source_file_length bigint, created bigint, modified bigint"
+    kinds = f"_scope_key string, source_file_uri string, {sizes_and_times}"
+    files = literal_rows(spark, rows, kinds).selectExpr(
+        "*",
+        "timestamp_millis(created) AS source_file_created",
+        "timestamp_millis(modified) AS source_file_modified",
+        "true AS _scope_found",
     )
     key = F.regexp_replace(F.col(FILE), "^file:/+", "file:///")
     names = [name for name in data.columns if name != FILE]
     keyed = data.select("*", key.alias("_scope_key"))
-    joined = keyed.join(F.broadcast(files.withColumn("_scope_found", F.lit(col=True))), "_scope_key", "left")
-    return joined.select(
-        *[F.col(quoted(name)) for name in names], *[_of_known_file(name) for name in virtual_names]
-    )
-
-
-def _of_known_file(name: str) -> Column:
+    joined = keyed.join(F.broadcast(files), "_scope_key", "left")
     message = F.concat(F.lit("rows of a file that is not in the batch: "), F.col("_scope_key"))
-    return F.when(F.col("_scope_found"), F.col(name)).otherwise(F.raise_error(message)).alias(name)
+    virtual = [
+        F.when(F.col("_scope_found"), F.col(name)).otherwise(F.raise_error(message)).alias(name)
+        for name in virtual_names
+    ]
+    return joined.select(*[F.col(quoted(name)) for name in names], *virtual)
 
 
 def _once(result: DataFrame, virtual_names: list[str]) -> DataFrame:
