@@ -29,7 +29,7 @@ from airflow_provider_scope.sql import literal, quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from airflow_provider_scope.exceptions import BadRecordError
     from airflow_provider_scope.protocol.records import OffsetEntry
@@ -60,6 +60,8 @@ _NO_QUOTES = "if quotes have no meaning in the file, set quote=''"
 _BREAKS_HINT = f"if a quoted field holds line breaks, set multiLine=true; {_NO_QUOTES}"
 _MAX_OPEN_RECORDS = 1_000
 """Records with an open quote that are put aside one by one; a file with more is read by wrong rules."""
+_IS_BLANK = r"value NOT IN ('', '\r') AND trim(BOTH ' \t\r' FROM value) = ''"
+"""SQL for whether a line has characters, and all of them are blanks."""
 _BLANK = "it has a line of blanks, which the parser leaves out"
 _BLANK_HINT = "read it with format='text'"
 _HEADER_HINT = "give each column of the file a name of its own"
@@ -93,9 +95,9 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
         return _multi_line_records(spark, entry, options, columns, source)
     unclosed = _records_with_open_quote(spark, entry, options, source)
     if len(columns) == 1:
-        blank = _with_blank_lines(spark, paths)
-        if blank:
-            raise bad_files(entry, [Problem(file, _BLANK, hint=_BLANK_HINT) for file in blank])
+        with_blank = text_files.lines_of(spark, paths).where(_IS_BLANK).select(FILE).distinct().collect()
+        if with_blank:
+            raise bad_files(entry, [Problem(row[FILE], _BLANK, hint=_BLANK_HINT) for row in with_blank])
     return [_typed(_texts(spark, paths, options, columns), columns, source, unclosed, _OPEN)]
 
 
@@ -162,11 +164,11 @@ def _multi_line_records(
     is_plain = "linesep" not in reader_options and not source.is_wide
     lines = text_files.lines_of(spark, paths) if is_plain else raw_lines(spark, paths, reader_options)
     ends = _line_ends(lines, quotes_of(spark, reader_options), reader_options.get("comment", ""))
-    mixed = [file for file, end in ends.items() if is_plain and end.with_crlf and end.with_lf]
+    mixed = [file for file, end in ends.items() if is_plain and end.crlf and end.lf]
     if mixed:
         raise bad_files(entry, [Problem(file, _MIXED, hint="set lineSep") for file in mixed])
-    with_crlf = {path_of(entry, file) for file, end in ends.items() if end.with_crlf}
-    is_open = {path_of(entry, file) for file, end in ends.items() if end.is_open}
+    with_crlf = {path_of(entry, file) for file, end in ends.items() if end.crlf}
+    is_open = {path_of(entry, file) for file, end in ends.items() if end.open}
     groups: dict[bool, list[str]] = {}
     for path in paths:
         groups.setdefault(is_plain and path in with_crlf, []).append(path)
@@ -372,23 +374,14 @@ def raw_lines(spark: SparkSession, paths: Sequence[str], options: Mapping[str, s
     return listing.load(spark, "csv", paths, reader_options, T.StructType().add("value", "string"))
 
 
-@dataclass(frozen=True, slots=True)
-class _LineEnds:
-    """How the records of a file end."""
-
-    with_crlf: bool
-    with_lf: bool
-    is_open: bool
-    """A quote is left open at the end of the file."""
-
-
-def _line_ends(lines: DataFrame, quotes: Quotes | None, comment: str = "") -> dict[str, _LineEnds]:
+def _line_ends(lines: DataFrame, quotes: Quotes | None, comment: str = "") -> dict[str, Row]:
     r"""Find out how the lines of each file end that are outside of quotes.
 
     :param lines: ``value``, ``FILE`` and ``START``, each line as it stands in the file.
     :param quotes: None if they mean nothing.
     :param comment: How a comment begins: a line that is no record, and whose quotes mean nothing.
-    :return: By file, as Spark spells it; files without a line are left out.
+    :return: File, as Spark spells it -> whether records end with ``crlf`` and with ``lf``, and if a quote
+        is left ``open`` at its end; files without a line are left out.
     """
     # From outside, from inside: a line that leads to the same from both sets the state, one that leads to
     # the other from both turns it, and all others keep it.
@@ -423,12 +416,4 @@ def _line_ends(lines: DataFrame, quotes: Quotes | None, comment: str = "") -> di
         F.expr("bool_or(NOT crlf AND NOT inside AND NOT last)").alias("lf"),
         F.expr("bool_or(inside AND last)").alias("open"),
     )
-    return {row[FILE]: _LineEnds(row.crlf, row.lf, row.open) for row in ends.collect()}
-
-
-def _with_blank_lines(spark: SparkSession, paths: Sequence[str]) -> list[str]:
-    """Find the files with a line that has characters, and all of them blanks."""
-    blank = r"value NOT IN ('', '\r') AND trim(BOTH ' \t\r' FROM value) = ''"
-    return [
-        row[FILE] for row in text_files.lines_of(spark, paths).where(blank).select(FILE).distinct().collect()
-    ]
+    return {row[FILE]: row for row in ends.collect()}
