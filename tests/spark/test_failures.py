@@ -51,7 +51,9 @@ def test_a_row_outside_of_the_replaced_range_is_not_tried_again(bench):
 def test_an_option_that_a_reader_does_not_take_is_not_tried_again(bench, options, said):
     file = bench.text("a.csv", "a\n1\n")
 
-    error = bench.failure(bench.batch(0, file), format="csv", columns={"a": "int"}, options=options)
+    error = bench.failure(
+        bench.batch(0, file), reads=True, format="csv", columns={"a": "int"}, options=options
+    )
 
     assert isinstance(error, InputError)
     assert said in error.what

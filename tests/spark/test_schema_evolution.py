@@ -103,24 +103,6 @@ def test_an_old_file_that_comes_late_is_loaded_without_the_new_columns(bench, ca
     ]
 
 
-def test_several_schemas_in_one_batch(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", id=[1])), **ADD)
-    files = [
-        bench.parquet("b.parquet", id=[2], q=["x"]),
-        bench.parquet("c.parquet", b=[True], id=[3]),
-        bench.parquet("d.parquet", id=[4]),
-    ]
-
-    bench.run(bench.batch(1, *files), **ADD)
-
-    assert bench.rows() == [
-        {"id": 1, "q": None, "b": None},
-        {"id": 2, "q": "x", "b": None},
-        {"id": 3, "q": None, "b": True},
-        {"id": 4, "q": None, "b": None},
-    ]
-
-
 def test_fields_of_structs_come_and_go_and_a_null_stays_one(bench):
     def nested(seq, name, kind, values):
         path = bench.folder / "landing" / name
