@@ -83,11 +83,12 @@ def test_a_path_that_spark_does_not_see_is_no_fault_of_the_sql(bench):
     assert error.is_retryable
 
 
-def test_files_without_a_column_are_named_with_the_format_that_they_may_not_be(bench):
-    file = bench.text("a.csv", "a,b\n1,2\n")
+@pytest.mark.parametrize(("kind", "content"), [("json", "a,b\n1,2\n"), ("csv", "")])
+def test_files_without_a_column_are_named_with_the_format_that_they_may_not_be(bench, kind, content):
+    file = bench.text("a.csv", content)
 
-    error = bench.failure(bench.batch(0, file), format="json", infers_columns=True)
+    error = bench.failure(bench.batch(0, file), format=kind, infers_columns=True)
 
     assert type(error) is InputError
-    assert f"They may not be json: {file.path}." in error.what
+    assert f"They may not be {kind}: {file.path}." in error.what
     assert "`format`" in error.do

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.columns import split_columns
 from airflow_provider_scope.delta.probe import probe
-from airflow_provider_scope.exceptions import BadFileError, BadRecordError, InputError
+from airflow_provider_scope.exceptions import BadFileError, BadRecordError
 from airflow_provider_scope.spark import app, structs
 from airflow_provider_scope.spark.files import inference
 from airflow_provider_scope.spark.target import Target
@@ -503,11 +503,6 @@ def test_a_column_that_the_first_batch_does_not_have_is_an_error(bench, changes,
         entry = bench.batch(1, bench.text(*second))
         bench.run_plan(entry, **changes, columns={"a": "bigint"}, schema_evolution="add")
         assert sorted(str(row) for row in bench.rows()) == ["{'a': 1, 'b': 2}", "{'a': 1, 'b': None}"]
-
-
-def test_files_without_a_column_are_refused(bench):
-    with pytest.raises(InputError, match="no column"):
-        inferred(bench, bench.batch(0, bench.text("a.csv", "")), **CSV)
 
 
 # ---- a batch that is in the table already --------------------------------------------------------

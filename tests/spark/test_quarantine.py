@@ -19,6 +19,7 @@ from airflow_provider_scope.delta.quarantine import read_quarantine
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError, InputError
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.stores.local import LocalStorage
+from tests.spark.reading_cases import STRAY_QUOTE
 
 pytestmark = pytest.mark.spark
 
@@ -112,17 +113,21 @@ def test_files_that_cannot_be_read_go_aside_whole_and_the_others_are_loaded(benc
     cut = bench.file("cut.csv.gz", gzip.compress(text)[:-40])
     latin = bench.file("latin.csv", (HEADER + "4,Käse,1.00,2026-01-01\n").encode("latin-1"))
 
-    bench.run(bench.batch(0, good, other, cut, latin), **orders())
+    quotes = bench.text("quotes.csv", HEADER + '1,"a" b,1.00,2026-01-01\n')
+
+    bench.run(bench.batch(0, good, other, cut, latin, quotes), **orders())
 
     assert [row["nr"] for row in bench.rows()] == [1]
     found = aside(bench)
-    assert [row["file"] for row in found] == ["cut.csv.gz", "latin.csv", "other header.csv"]
+    assert [row["file"] for row in found] == ["cut.csv.gz", "latin.csv", "other header.csv", "quotes.csv"]
     assert all(row["record"] is None and row["raw"] is None for row in found)
     assert "Unexpected end of input stream" in found[0]["rule"]
     assert found[1]["rule"] == "it has bytes that are not UTF-8"
     assert "CSV header does not conform" in found[2]["rule"]
+    assert found[3]["rule"] == STRAY_QUOTE
+    assert found[3]["value"].startswith("a: a quote in a quoted field is doubled, unless")
     (files,) = commit_says(bench)["quarantined"].values()
-    assert (files["out_of"], sum(files["rules"].values())) == (4, 3)
+    assert (files["out_of"], sum(files["rules"].values())) == (5, 4)
 
 
 def test_a_batch_of_one_file_that_is_not_utf_8_goes_aside(bench):
@@ -133,29 +138,6 @@ def test_a_batch_of_one_file_that_is_not_utf_8_goes_aside(bench):
 
     assert rows == []
     assert (bad["file"], bad["rule"]) == (file.path, "it has bytes that are not UTF-8")
-
-
-@pytest.mark.parametrize("kind", ["parquet", "orc"])
-def test_a_columnar_file_that_is_none_goes_aside(bench, kind):
-    import pyarrow as pa
-    from pyarrow import orc
-    from pyarrow import parquet as pq
-
-    table = pa.table({"a": [1, 2]})
-    folder = bench.folder / "landing"
-    folder.mkdir()
-    if kind == "parquet":
-        pq.write_table(table, folder / "good")
-    else:
-        orc.write_table(table, str(folder / "good"))
-    (folder / "cut").write_bytes((folder / "good").read_bytes()[:-30])
-    (folder / "text").write_text("a\n1\n")
-
-    files = [bench.entry(folder / name) for name in ("good", "cut", "text")]
-    rows, bad = bench.sort(bench.batch(0, *files), format=kind)
-
-    assert rows == [{"a": 1}, {"a": 2}]
-    assert [row["file"] for row in by_file(bad)] == ["cut", "text"]
 
 
 def test_orc_files_with_times_that_java_cannot_read_go_aside_though_spark_does_not_name_them(bench):
@@ -255,20 +237,6 @@ def test_orc_files_with_nanoseconds_at_any_depth_go_aside(bench):
     assert {row["file"]: row["rule"] for row in by_file(bad)} == {name: f"{name} {rule}" for name in kinds}
 
 
-def test_json_records_that_do_not_parse_go_aside_and_a_second_value_on_a_line_takes_its_file_along(bench):
-    mixed = bench.text("mixed.json", '{"a": 1}\n{"a": \n{"a": "x"}\n{"a": 2}\n')
-    lost = bench.text("lost.json", '{"a": 3}{"a": 4}\n{"a": 5}\n')
-
-    rows, bad = bench.sort(bench.batch(0, mixed, lost), format="json", columns={"a": "int"})
-
-    assert rows == [{"a": 1}, {"a": 2}]
-    assert [(row["file"], row["record"], row["raw"]) for row in by_file(bad)] == [
-        ("lost.json", None, None),
-        ("mixed.json", 2, '{"a": '),
-        ("mixed.json", 3, '{"a": "x"}'),
-    ]
-
-
 def test_a_json_record_goes_aside_with_the_key_that_is_wrong(bench):
     odd = '{"id":"x","n":1}\n{"n":{"b":2}}\n{"id":\n{"s":{"a b":"y"}}\n7\n{"id":1}\n[{"id":2},{"id":"x"}]\n'
     columns = {"id": "int", "n": "bigint", "s": "struct<`a b`: int>"}
@@ -287,16 +255,6 @@ def test_a_json_record_goes_aside_with_the_key_that_is_wrong(bench):
         (7, "it is not JSON with values of the declared types"),
         (8, "it is not JSON with values of the declared types"),
     ]
-
-
-def test_what_csv_quotes_do_wrong_is_told_in_plain_words(bench):
-    good = bench.text("good.csv", HEADER + "1,a,1.00,2026-01-01\n")
-    odd = bench.text("odd.csv", HEADER + '1,"a" b,1.00,2026-01-01\n')
-
-    _, (row,) = bench.sort(bench.batch(0, good, odd), **orders())
-
-    assert row["rule"] == "a quote in a quoted field is not doubled, or text stands behind its closing quote"
-    assert row["value"].startswith("a: a quote in a quoted field is doubled, unless")
 
 
 def test_rows_that_break_a_rule_go_aside_and_null_breaks_it(bench):

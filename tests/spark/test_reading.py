@@ -6,7 +6,6 @@ import datetime as dt
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import BadRecordError, SourceMismatchError, SqlError
 from airflow_provider_scope.spark.files import listing
@@ -40,17 +39,6 @@ def test_files_may_have_no_rows_or_further_columns(bench):
         "{'a': 1, 'b': None}",
         "{'a': 2, 'b': 'x'}",
     ]
-
-
-def test_a_csv_value_that_does_not_parse_is_an_error_and_writes_no_row(bench):
-    file = bench.text("a.csv", "1\nx\n")
-
-    error = bench.failure(bench.batch(0, file), format="csv", columns={"a": "int"})
-
-    assert isinstance(error, BadRecordError)
-    assert "a is not int: 'x'" in error.what
-    assert file.path in error.what
-    assert not DeltaTable.is_deltatable(str(bench.table))
 
 
 def test_a_row_that_breaks_a_rule_is_an_error_that_names_rule_and_row(bench):
