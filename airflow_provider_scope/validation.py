@@ -38,11 +38,6 @@ def bad(argument: str, value: object, expected: str, do: str = "") -> InputError
     )
 
 
-def set_field(spec: object, name: str, value: object) -> None:
-    """Set a field of a frozen spec while it is being made."""
-    object.__setattr__(spec, name, value)
-
-
 # ---- checks of single values: each returns the value as a spec holds it ----
 
 
