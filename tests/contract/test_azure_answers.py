@@ -87,7 +87,7 @@ THERE = Answer(409, {"x-ms-error-code": "BlobAlreadyExists"})
 
 
 def put(service: FaultyService, *replies: Answer) -> tuple[list[float], Callable[[], bytes]]:
-    """Give the waits, and how a file is created by a service that answers so."""
+    """Return the waits, and how a file is created by a service that answers so."""
     service.faults = [Fault(lambda method, _: method == "PUT", answer=one) for one in replies]
     waits: list[float] = []
     fs = azurite.filesystem(service.url)

@@ -66,7 +66,7 @@ def name(request: pytest.FixtureRequest, backend: Backend) -> str:
 
 
 def listed(place: Place, below: str = "") -> dict[str, int]:
-    """Give the files below a location with their sizes."""
+    """List the files below a location with their sizes."""
     root = place.uri + below
     files = list(place.storage.walk(root))
     assert len({file.path for file in files}) == len(files)

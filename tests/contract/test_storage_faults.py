@@ -44,7 +44,7 @@ class Way:
         self.service.faults.append(Fault(_REQUESTS[self.backend][what], **how))
 
     def refusal(self, status: int, code: str, text: str = "text", **headers: str) -> Answer:
-        """Give a refusal in the service's own form."""
+        """A refusal in the service's own form."""
         if self.backend == "s3":
             body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{text}</Message></Error>"
             return Answer(status, headers | {"Content-Type": "application/xml"}, body.encode())

@@ -17,7 +17,7 @@ HDFS_USER = "me"
 
 
 def connect(uri: str, address: str, *, timeout_seconds: float = 60.0, page_size: int = 5000) -> Storage:
-    """Give the storage of a URI; ``address`` is where its service is. Nothing waits between tries."""
+    """Open the storage of a URI; ``address`` is where its service is. Nothing waits between tries."""
     options: dict[str, Any] = {"timeout_seconds": timeout_seconds, "repeating": Repeating(sleep=_do_not)}
     scheme = scheme_of(uri)
     return CONNECT[scheme](uri, address, page_size, options) if scheme in CONNECT else open_storage(uri)

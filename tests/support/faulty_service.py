@@ -73,7 +73,7 @@ class FaultyService:
     def outcome(
         self, fault: Fault | None, method: str, target: str, headers: dict[str, str], body: bytes
     ) -> Answer | None:
-        """Give what the client gets; None for an end of the connection."""
+        """What the client gets; None for an end of the connection."""
         real = None
         if fault is None or fault.takes_effect:
             real = self.forward(method, target, headers, body)

@@ -61,7 +61,7 @@ def open_gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | No
 
 
 def before(name: str, do: Callable[[], object]) -> Gate:
-    """Give a gate that does something, once, before the first call whose name begins so."""
+    """Return a gate that does something, once, before the first call whose name begins so."""
     left = [do]
 
     def gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | None = None) -> T:
@@ -73,7 +73,7 @@ def before(name: str, do: Callable[[], object]) -> Gate:
 
 
 def fails_at(name: str, error: BaseException) -> Gate:
-    """Give a gate that raises an error in place of the first call whose name begins so."""
+    """Return a gate that raises an error in place of the first call whose name begins so."""
 
     def fail() -> None:
         raise error
@@ -82,7 +82,7 @@ def fails_at(name: str, error: BaseException) -> Gate:
 
 
 def no_space_for(name: str) -> Gate:
-    """Give a gate that lets everything happen but one write, which finds the disk full."""
+    """Return a gate that lets everything happen but one write, which finds the disk full."""
 
     def gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | None = None) -> T:
         if call.name == name:

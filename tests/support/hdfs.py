@@ -24,7 +24,7 @@ USER = getpass.getuser()
 
 
 def install() -> Path:
-    """Give the jar with Hadoop's servers below the virtual environment; fetch it if it is not there.
+    """Return the jar with Hadoop's servers below the virtual environment; fetch it if it is not there.
 
     :raises RuntimeError: Spark could not resolve it.
     """

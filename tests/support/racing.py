@@ -11,12 +11,12 @@ FILLING = 20_000
 
 
 def content(who: int, name: str) -> bytes:
-    """Give what a racer writes: several pages long, different for each, and recognisable when cut."""
+    """What a racer writes: several pages long, different for each, and recognisable when cut."""
     return f"{who}|{name}|{str(who) * FILLING}|end".encode()
 
 
 def writer(data: bytes, name: str) -> int:
-    """Give who wrote this.
+    """Find out who wrote this.
 
     :raises AssertionError: It is not the whole content of any racer.
     """

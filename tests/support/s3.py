@@ -25,7 +25,7 @@ REGION = "eu-west-1"
 
 
 def access(address: str) -> S3Access:
-    """Give an identity for the server at an address."""
+    """Make an identity for the server at an address."""
     return S3Access(key_id=KEY_ID, secret=SECRET, region=REGION, endpoint=address, path_style=True)
 
 

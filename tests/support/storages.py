@@ -33,7 +33,7 @@ class Place:
     emulator: Emulator | None = None
 
     def at(self, name: str) -> str:
-        """Give the location of a name below this one."""
+        """The location of a name below this one."""
         return f"{self.uri}/{name}"
 
 
@@ -60,7 +60,7 @@ class Backend:
 
     @property
     def param(self) -> Any:
-        """Give the backend as a parameter of tests."""
+        """The backend as a parameter of tests."""
         return pytest.param(self, id=self.name, marks=self.marks)
 
 

@@ -39,7 +39,6 @@ def registered() -> Iterator[None]:
 
 
 def canonical(location: str) -> str:
-    """Give the canonical URI."""
     _, authority, path = split(location)
     if authority:
         raise bad(location, "names a host", f"write toy://{path}")
@@ -47,7 +46,6 @@ def canonical(location: str) -> str:
 
 
 def open_store(uri: str, conn_id: str | None, connection: object) -> Store:
-    """Give the store."""
     return Store(storage=ToyStorage())
 
 

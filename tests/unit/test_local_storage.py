@@ -23,7 +23,7 @@ STORAGE = LocalStorage()
 
 @pytest.fixture
 def open_folder(tmp_path: Path) -> Iterator[Path]:
-    """Give a folder that everybody can reach; pytest's own belong to the user who runs the tests."""
+    """A folder that everybody can reach; pytest's own belong to the user who runs the tests."""
     above = Path(tempfile.gettempdir())
     folders = [folder for folder in (tmp_path, *tmp_path.parents) if above in folder.parents]
     before = [(folder, folder.stat().st_mode) for folder in folders]
