@@ -167,18 +167,6 @@ def test_an_interval_has_a_log_of_its_own_and_a_note_beside_it() -> None:
     assert known_intervals(storage, "file:///t/_checkpoint") == [Window(FIRST, FIRST + DAY)]
 
 
-def test_an_interval_that_overlaps_another_one_is_refused_and_leaves_nothing() -> None:
-    storage = MemoryStorage()
-    a_log(storage, 3).put_pipeline(Pipeline(pipeline="p", table=None))
-    before = dict(storage.control)
-
-    with pytest.raises(InputError, match=f"overlaps {a_log(storage, 3).window.name}"):
-        a_log(storage, 0, days=31).put_pipeline(Pipeline(pipeline="q", table=None))
-
-    assert storage.control == before
-    assert a_log(storage, 3).put_pipeline(Pipeline(pipeline="r", table=None)).pipeline == "p"
-
-
 def test_an_interval_has_no_derived_files() -> None:
     storage = MemoryStorage({"file:///t/_checkpoint/watermark.json": b"the table's"})
     audit = NoAuditFiles(a_log(storage, 0))
