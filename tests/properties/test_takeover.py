@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_scope.exceptions import (
-    BatchOutcomeUnknownError,
-)
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, WatermarkChangedError
+from airflow_provider_scope.protocol import dbt_scope
 from airflow_provider_scope.protocol.takeover import Decision, digest
 from airflow_provider_scope.sources.files.discovery import NAMED_AT_MOST
 from airflow_provider_scope.values import FileEntry
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import CrashedError, DbtScopeOnMemory
+from tests.support.faulty_storage import DiedError, dies_after, open_gate
 
 if TYPE_CHECKING:
     from airflow_provider_scope.protocol.report import RunReport
@@ -159,3 +159,83 @@ def test_the_table_can_go_back_to_dbt_scope_when_nothing_is_pending(steps, inter
     assert story.theirs.watermark()[2] == number + len(back)  # type: ignore[index]
     known = Counter(row["path"] for row in story.theirs.history())
     assert known == Counter(row[0].removeprefix("file://") for row in story.world.rows())
+
+
+class InTurn(Story):
+    """Both programs load one table in turn; ours dies anywhere, and dbt-scope waits until that is mended."""
+
+    def __init__(self, interval: int) -> None:
+        super().__init__(interval=interval, retention=100, times="text")
+        self.is_clean = True
+        """Whether the last run of ours ended without an error."""
+        self.is_passed_by = False
+        """Whether dbt-scope loaded files that our log does not know of."""
+
+    def overwrite_start(self) -> int | None:
+        newest = self.world.log().newest_offset()
+        return newest.overwrite_start if newest else None
+
+    def dbt_scope(self) -> None:
+        before = self.world.rows()
+        if self.is_clean:
+            self.theirs.run()
+        self.is_passed_by |= self.world.rows() != before and self.world.log().pipeline() is not None
+
+    def take_over(self) -> None:
+        log = self.world.log()
+        pipeline = log.pipeline()
+        if pipeline is None or dbt_scope.is_first(log, pipeline):
+            return
+        with suppress(InputError, WatermarkChangedError):  # a batch is open, or dbt-scope ran beside one
+            if later_runs := dbt_scope.continuation(log, pipeline, NOW_MS):
+                dbt_scope.write(log, *later_runs)
+                self.is_passed_by = False
+
+    def run(self, *, refresh: bool, dies_at: int | None = None) -> None:
+        before = self.overwrite_start()
+        try:
+            self.world.run(open_gate if dies_at is None else dies_after(dies_at), refresh=refresh)
+        except WatermarkChangedError:
+            assert self.is_passed_by, "dbt-scope was noticed, and has not run"
+        except DiedError:
+            self.is_clean = False
+            self.is_passed_by &= self.overwrite_start() == before
+        else:
+            assert refresh or not self.is_passed_by, "dbt-scope was not noticed"
+            self.is_clean, self.is_passed_by = True, False
+            assert self.world.rows() == Counter({(path, 0, 1): 1 for path in self.world.memory.source})
+        assert set(self.world.rows().values()) <= {1}
+
+
+@settings(max_examples=200)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.sampled_from(["dbt-scope", "dbt-scope", "run", "run", "refresh", "take over"]),
+            st.integers(-60, 40).map(lambda number: None if number < 0 else number),
+        ),
+        min_size=3,
+        max_size=14,
+    ),
+    interval=st.sampled_from([1, 3, 10]),
+    is_theirs=st.booleans(),
+)
+def test_both_in_turn_load_each_file_once_and_neither_passes_by_the_other(steps, interval, is_theirs):
+    story = InTurn(interval)
+    story.arrive(0)
+    if is_theirs:
+        story.dbt_scope()
+    for files, what, dies_at in steps:
+        for _ in range(files):
+            story.arrive(len(story.world.memory.source))
+        match what:
+            case "dbt-scope":
+                story.dbt_scope()
+            case "take over":
+                story.take_over()
+            case _:
+                story.run(refresh=what == "refresh", dies_at=dies_at)
+
+    story.run(refresh=story.is_passed_by)
+    assert story.world.run().batches == []

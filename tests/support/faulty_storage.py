@@ -81,6 +81,22 @@ def fails_at(name: str, error: BaseException) -> Gate:
     return before(name, fail)
 
 
+class DiedError(BaseException):
+    """The process is gone."""
+
+
+def dies_after(count: int) -> Gate:
+    """Give a gate that lets so many operations happen, and none after them."""
+    calls = iter(range(count))
+
+    def gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | None = None) -> T:
+        if next(calls, None) is None:
+            raise DiedError
+        return effect()
+
+    return gate
+
+
 def no_space_for(name: str) -> Gate:
     """Return a gate that lets everything happen but one write, which finds the disk full."""
 

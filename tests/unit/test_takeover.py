@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -26,10 +26,7 @@ from airflow_provider_scope.protocol.takeover import Decision, Epoch, digest
 from airflow_provider_scope.values import FileEntry
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import CrashedError, DbtScopeOnMemory, moment, snapshot
-from tests.support.faulty_storage import Counting, before, fails_at
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.support.faulty_storage import Counting, DiedError, before, dies_after, fails_at
 
 START = NOW_MS - 10_000_000
 
@@ -516,24 +513,13 @@ def test_a_takeover_that_dies_anywhere_is_completed_by_the_next_run():
     for number in range(len(whole.calls)):
         world, theirs = a_world(3)
         put(world, "new", NOW_MS - 1_000)
-        with suppress(SparkJobFailedError):
-            world.run(_dies_at(number))
+        with suppress(DiedError):
+            world.run(dies_after(number))
 
         world.run()
 
         assert world.rows() == each_once(world), whole.calls[number].name
         assert theirs.watermark() == (3, "2023-11-14T22:13:19.000000+00:00", 3)
-
-
-def _dies_at(number: int) -> Callable[..., Any]:
-    passed = iter(range(10**6))
-
-    def gate(call: Any, effect: Callable[[], Any], torn: Any = None) -> Any:
-        if next(passed) >= number:
-            raise SparkJobFailedError("dead")
-        return effect()
-
-    return gate
 
 
 def test_dbt_scope_may_go_on_after_a_takeover_that_died_before_it_counted():
@@ -688,15 +674,6 @@ def test_a_full_refresh_needs_no_acceptance_of_what_dbt_scope_did():
         world.run()
 
 
-def test_a_full_refresh_that_died_before_it_was_logged_accepts_nothing():
-    world, _ = advanced()
-
-    dies_at(world, "put offsets/", refresh=True)
-
-    with pytest.raises(WatermarkChangedError, match="says batch 4"):
-        world.run()
-
-
 def test_a_full_refresh_that_died_after_it_was_logged_is_completed_by_any_run():
     world, theirs = advanced()
 
@@ -708,16 +685,6 @@ def test_a_full_refresh_that_died_after_it_was_logged_is_completed_by_any_run():
     put(world, "theirs again", NOW_MS - 400)
     theirs.run()
     with pytest.raises(WatermarkChangedError):
-        world.run()
-
-
-def test_what_dbt_scope_did_after_a_full_refresh_was_logged_is_noticed():
-    world, theirs = advanced()
-
-    dies_at(world, "commit 1", refresh=True)
-    theirs.run()
-
-    with pytest.raises(WatermarkChangedError, match="says batch 5"):
         world.run()
 
 
