@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.dialect import ScopeType, Token, refuse, scope_type
+from airflow_provider_scope.scope.dialect import ScopeType, Token, parse_type, refuse, scope_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,15 +49,19 @@ SCOPE_TYPES = {arrow: scope_type(spark) for spark, arrow in _ARROW.items()}
 """Arrow type of a table's column -> SCOPE type."""
 
 
-def arrow_type(spark: str) -> pa.DataType:
-    """Return the Arrow type of a Spark type that a SCOPE type stands for."""
+def arrow_type(kind: str) -> pa.DataType:
+    """Return the Arrow type of a SCOPE type."""
+    return _arrow(parse_type(kind).spark)
+
+
+def _arrow(spark: str) -> pa.DataType:
     kind, _, inner = spark.removesuffix(">").partition("<")
     if kind == "array":
-        return pa.list_(arrow_type(inner))
+        return pa.list_(_arrow(inner))
     if kind == "map":
         # A key has no comma, unless it is a decimal.
         key, value = re.split(r",(?![^(]*\))", inner, maxsplit=1)
-        return pa.map_(arrow_type(key), arrow_type(value))
+        return pa.map_(_arrow(key), _arrow(value))
     return _ARROW[spark]
 
 

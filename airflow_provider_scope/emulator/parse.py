@@ -35,8 +35,11 @@ class Column:
     name: str
     type: str
     """The SCOPE type in its short form, ``int?`` for example."""
-    nullable: bool
-    """By its type: ``int`` cannot hold null, ``int?`` and ``string`` can."""
+
+    @property
+    def nullable(self) -> bool:
+        """By its type: ``int`` cannot hold null, ``int?`` and ``string`` can."""
+        return parse_type(self.type).nullable
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,10 +419,9 @@ class _Parser(TokenReader):
         if self.token is first:
             self.fail("a type")
         try:
-            kind = parse_type(self.text_from(first))
+            return Column(name, parse_type(self.text_from(first)).text)
         except InputError as error:
             refuse(first, "unknown-type", error.what, error.do)
-        return Column(name, kind.text, kind.nullable)
 
     def value(self) -> Value:
         is_negative = self.accept("-")

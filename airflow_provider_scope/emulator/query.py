@@ -68,7 +68,7 @@ class Query:
         columns = [
             table[value.column]
             if value.column is not None
-            else pa.array([value.of(row) for row in rows], arrow_type(parse_type(value.type).spark))
+            else pa.array([value.of(row) for row in rows], arrow_type(value.type))
             for value in self.items.values()
         ]
         return pa.table(columns, names=list(self.items))

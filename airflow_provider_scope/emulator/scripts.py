@@ -30,7 +30,7 @@ from airflow_provider_scope.emulator.parse import (
 )
 from airflow_provider_scope.emulator.query import compile_condition, compile_query, mask
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.dialect import ScriptError, spark_type
+from airflow_provider_scope.scope.dialect import ScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -375,7 +375,7 @@ def _add_column(table: DeltaTable, statement: AddColumn, commit: CommitPropertie
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
     """Return the columns as Arrow's, all nullable, as in Spark's tables."""
-    return pa.schema([(column.name, arrow_type(spark_type(column.type))) for column in columns])
+    return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
 
 
 def _property(value: Any) -> str:

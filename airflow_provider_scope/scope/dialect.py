@@ -397,10 +397,6 @@ def parse_type(text: str) -> ScopeType:
     return column_type
 
 
-def spark_type(text: str) -> str:
-    return parse_type(text).spark
-
-
 def scope_type(spark: str, *, nullable: bool = True) -> str:
     """Return the SCOPE type of a Spark type as ``simpleString`` gives it.
 

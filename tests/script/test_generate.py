@@ -184,7 +184,7 @@ def test_columns_that_the_table_does_not_have_are_added_after_the_mark_and_befor
     statements = parse(script)
     kinds = [type(statement) for statement in statements]
     assert kinds[4:] == [CreateTable, AlterTable, AddColumn, Extract, Assign, Insert, AlterTable]
-    column = Column("source_file_uri", "string", nullable=True)
+    column = Column("source_file_uri", "string")
     assert statements[6] == AddColumn("target", column, if_not_exists=True)
     assert "ALTER TABLE @target\nADD COLUMN IF NOT EXISTS source_file_uri string;\n" in script
 

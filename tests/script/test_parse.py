@@ -87,7 +87,7 @@ def test_every_form_of_the_statements_is_read():
         DeclareConstant("p", "string", "c:\\x"),
         CreateTable(
             "t",
-            (Column("a", "int", nullable=False), Column("b c", "SQL.ARRAY<int?>", nullable=True)),
+            (Column("a", "int"), Column("b c", "SQL.ARRAY<int?>")),
             ("a", "b c"),
             "/x",
             if_not_exists=False,
@@ -96,14 +96,14 @@ def test_every_form_of_the_statements_is_read():
         Delete("rw", Fragment('a == 1 && s != ";"')),
         Extract(
             "d",
-            (Column("a", "int", nullable=False), Column("b", "DateTime?", nullable=True)),
+            (Column("a", "int"), Column("b", "DateTime?")),
             (VirtualColumn("u", "FILE.URI"),),
             ("f1", "f2"),
             "Extractors.SStream",
         ),
         Assign("e", Fragment("SELECT a FROM @d /* ; */ WHERE b.Split(';')[0] == \"x\"")),
-        AddColumn("t", Column("d e", "SQL.MAP<string,int?>", nullable=True), if_not_exists=True),
-        AddColumn("t", Column("f", "long", nullable=False), if_not_exists=False),
+        AddColumn("t", Column("d e", "SQL.MAP<string,int?>"), if_not_exists=True),
+        AddColumn("t", Column("f", "long"), if_not_exists=False),
         Insert("t", Fragment("SELECT a FROM @e")),
         Insert("t", Fragment("SELECT a, b FROM @e"), ("a", "b c")),
     ]

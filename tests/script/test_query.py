@@ -12,7 +12,7 @@ from airflow_provider_scope.emulator.csharp import arrow_type, date_format
 from airflow_provider_scope.emulator.parse import Assign, parse
 from airflow_provider_scope.emulator.query import compile_query
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.dialect import ScriptError, spark_type
+from airflow_provider_scope.scope.dialect import ScriptError
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)
 TYPES_AND_VALUES = {
@@ -57,10 +57,7 @@ def rows(query, table):
 @pytest.fixture(scope="module")
 def data():
     return pa.table(
-        {
-            name: pa.array([value], arrow_type(spark_type(kind)))
-            for name, (kind, value) in TYPES_AND_VALUES.items()
-        }
+        {name: pa.array([value], arrow_type(kind)) for name, (kind, value) in TYPES_AND_VALUES.items()}
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.dialect import parse_type, scope_type, spark_type
+from airflow_provider_scope.scope.dialect import parse_type, scope_type
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from airflow_provider_scope.scope.dialect import parse_type, scope_type, spark_t
     ],
 )
 def test_a_scope_type_has_a_spark_type_and_a_nullability(scope, spark, nullable):
-    assert (spark_type(scope), parse_type(scope).nullable) == (spark, nullable)
+    assert (parse_type(scope).spark, parse_type(scope).nullable) == (spark, nullable)
 
 
 @pytest.mark.parametrize(
