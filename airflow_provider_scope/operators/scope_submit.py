@@ -8,7 +8,8 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
 
@@ -18,7 +19,8 @@ from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators.base import JobWaitingOperator, check_names, fail
 from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES, NewJob, outcome
 from airflow_provider_scope.scope.submission import JobSettings, JobWait, job_error
-from airflow_provider_scope.specs.engine import check_tag
+from airflow_provider_scope.specs.engine import JobSeconds, JobTag
+from airflow_provider_scope.validation import Count
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -44,6 +46,19 @@ class Submission:
 def submission_id(*parts: str | int) -> str:
     """Return the id that follows from who submits: the same for whoever asks."""
     return str(uuid.uuid5(_NAMESPACE, json.dumps(parts)))
+
+
+_ARGUMENTS: dict[str, Any] = {
+    "script": str,
+    "job_name": str | None,
+    "scope_conn_id": str,
+    "au": Count | None,
+    "priority": Count | None,
+    "job_tag": JobTag | None,
+    "job_timeout_seconds": JobSeconds | None,
+    "poll_interval": Annotated[float, partial(validation.number, at_least=0.1, whole=False)] | None,
+}
+"""Those that are checked by their types."""
 
 
 class ScopeSubmitJobOperator(JobWaitingOperator):
@@ -119,16 +134,8 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
     def _check(self) -> None:
         for name in ("script", "job_name", "job_tag"):
             setattr(self, name, validation.as_text(getattr(self, name)))
-        for name in ("script", "scope_conn_id"):
-            validation.text(name, getattr(self, name))
-        if self.job_name is not None:
-            validation.text("job_name", self.job_name)
-        if self.job_tag is not None:
-            check_tag("job_tag", self.job_tag)
-        for name in ("au", "priority"):
-            validation.number(name, getattr(self, name), at_least=1)
-        validation.number("job_timeout_seconds", self.job_timeout_seconds, at_least=1, whole=False)
-        validation.number("poll_interval", self.poll_interval, at_least=0.1, whole=False)
+        for name, kind in _ARGUMENTS.items():
+            setattr(self, name, validation.check(name, getattr(self, name), kind))
         if isinstance(self.script, str) and len(self.script.encode()) > SCRIPT_LIMIT_BYTES:
             raise validation.bad("script", f"{self.script[:40]}…", f"at most {SCRIPT_LIMIT_BYTES:,} bytes")
 
@@ -157,7 +164,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
             self._check()
             return self._run(context, hook, resumed=resumed)
         except JobRunningError as err:
-            self.wait_in_triggerer(err, self.scope_conn_id, _number(self.poll_interval) or 0)
+            self.wait_in_triggerer(err, self.scope_conn_id, self.poll_interval or 0)
         except ScopeProviderError as err:
             fail(err, self.log)
         finally:
@@ -170,8 +177,8 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
         defaults = hook.defaults
         self._waiting = wait = JobWait(
             jobs=hook,
-            timeout_seconds=_number(self.job_timeout_seconds) or defaults.job_timeout_seconds,
-            poll_seconds=_number(self.poll_interval) or defaults.poll_interval,
+            timeout_seconds=self.job_timeout_seconds or defaults.job_timeout_seconds,
+            poll_seconds=self.poll_interval or defaults.poll_interval,
             inline_wait_seconds=assembly.INLINE_WAIT_SECONDS if self.deferrable else None,
             clock=time.time,
             sleep=time.sleep,
@@ -245,8 +252,8 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
         name = self.job_name or self._ti.task_id
         settings = JobSettings(
             name=self.job_tag or name,
-            au=_whole(self.au) or hook.defaults.au,
-            priority=_whole(self.priority) or hook.defaults.priority,
+            au=self.au or hook.defaults.au,
+            priority=self.priority or hook.defaults.priority,
             run_id=submission_id(*self._task(), self._ti.run_id),
             task=f"{self._ti.dag_id}.{self._ti.task_id}",
         )
@@ -260,21 +267,13 @@ def _failed(job: Job | None) -> bool:
 
 def _stored(context: Context) -> Submission | None:
     store = context.get("task_state_store")  # Airflow before 3.3 has none: the ids alone tell then
-    value = store.get(SUBMISSION_KEY) if store is not None else None
+    value: Any = store.get(SUBMISSION_KEY) if store is not None else None
     if not isinstance(value, Mapping):
         return None
-    return Submission(_whole(value["epoch"]) or 0, _whole(value["attempt"]) or 0, str(value["job_id"]))
+    return Submission(int(value["epoch"]), int(value["attempt"]), str(value["job_id"]))
 
 
 def _store(context: Context, submission: Submission) -> None:
     store = context.get("task_state_store")
     if store is not None:
         store.set(SUBMISSION_KEY, asdict(submission))
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)

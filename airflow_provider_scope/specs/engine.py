@@ -84,8 +84,8 @@ def check_tag(argument: str, value: Any) -> Any:
     return value
 
 
-_Tag = Annotated[str, check_tag]
-_Seconds = Annotated[float, partial(validation.number, at_least=1, whole=False)]
+JobTag = Annotated[str, check_tag]
+JobSeconds = Annotated[float, partial(validation.number, at_least=1, whole=False)]
 
 
 @validation.checked
@@ -109,8 +109,8 @@ class ScopeEngine:
     scope_conn_id: str = "adla_scope_default"
     au: Count | None = None
     priority: Count | None = None
-    job_tag: _Tag | None = None
-    job_timeout_seconds: _Seconds | None = None
+    job_tag: JobTag | None = None
+    job_timeout_seconds: JobSeconds | None = None
     feature_previews: Sequence[str] | None = None
     settings: Mapping[str, str | int | float | bool] | None = None
 
