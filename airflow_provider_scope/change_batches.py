@@ -28,12 +28,11 @@ from airflow_provider_scope.protocol.records import OffsetEntry, typed
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.sources.feed.spec import CdfSource
-from airflow_provider_scope.sources.files.spec import is_name
+from airflow_provider_scope.sources.spec import is_name
 from airflow_provider_scope.spark import feed
-from airflow_provider_scope.spark.plan import ChangesPlan, Plan
+from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.spark.session import short_cause
-from airflow_provider_scope.stores.protocol import canonical_uri, open_storage
-from airflow_provider_scope.validation import instant_ms
+from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri, open_storage
 from airflow_provider_scope.values import VersionSlice
 
 if TYPE_CHECKING:
@@ -83,7 +82,8 @@ def read_changes(
     What the report of a run would warn of, such as rows from before the feed, is a Python warning.
     """
     spec = source if isinstance(source, CdfSource) else CdfSource(table=_folder(spark, os.fspath(source)))
-    table, folder = canonical_uri(spec.table), canonical_uri(os.fspath(checkpoint))
+    spec = spec.at(canonical_root, canonical_uri)
+    table, folder = spec.table, canonical_uri(os.fspath(checkpoint))
     if f"{folder}/".startswith(f"{table}/"):
         raise InputError(
             f"The checkpoint {folder} lies in the source {table}: who drops the table deletes it, and the "
@@ -95,16 +95,9 @@ def read_changes(
     number, state = _newest(storage, folder)
     place = f"{folder}/{number:0{_DIGITS}}"
     rows = ChangeRows(
+        spec=spec,
         place=folder,
-        table=table,
         storage=open_storage(table),
-        identifier=spec.identifier,
-        full_load=spec.full_load,
-        start_version=spec.start_version,
-        end_version=spec.end_version,
-        start_ms=instant_ms("start_timestamp", spec.start_timestamp),
-        max_commits=spec.max_commits_per_batch,
-        max_bytes=spec.max_bytes_per_batch,
     )
     rows.read_source_log()
     offered = _offered(storage, place)
@@ -124,13 +117,7 @@ def read_changes(
         rows.check_planned(offered)
     reader = str(uuid.uuid4())
     storage.replace(f"{place}-reader", reader.encode())
-    plan = Plan(
-        pipeline="",
-        table="",
-        checkpoint=folder,
-        batches=(),
-        source=ChangesPlan(table=table, deletes=spec.deletes),
-    )
+    plan = Plan(pipeline="", table="", checkpoint=folder, batches=(), source=spec)
     with _in_a_session():
         data = feed.select(spark, plan, entry)
     return ChangeBatch(data, offered.first, offered.last, table, place, reader)

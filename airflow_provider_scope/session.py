@@ -29,10 +29,10 @@ from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
 from airflow_provider_scope.python_rows import to_dataframe
-from airflow_provider_scope.sources.cursor.spec import bound_of
+from airflow_provider_scope.sources.cursor.spec import TableSource, bound_of
 from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.cursor import Reading
-from airflow_provider_scope.spark.plan import CursorPlan, Plan
+from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.settings import EXACT
 from airflow_provider_scope.spark.target import Target
@@ -333,7 +333,8 @@ class _Session:
         )
         cursor_slice = CursorSlice(before, cursor.column, first, end, None, None)
         folder = f"{self.log.location}/boundary/{seq}"
-        return Reading(self.spark, CursorPlan(rule=cursor.rule), cursor_slice, folder, self.rows)
+        source = TableSource(table=self.log.location, cursor=cursor)
+        return Reading(self.spark, source, cursor_slice, folder, self.rows)
 
     def _state(self) -> str | None:
         before = None if self.forgets else _text_of_state(self.log)

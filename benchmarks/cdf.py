@@ -38,9 +38,8 @@ from merge import measure, session
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.specs import CdfSource, Merge
-from tests.support.warm import Pipe, WarmRunner
+from tests.support import warm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,12 +168,11 @@ def content(table: str) -> pa.Table:
 def compare(spark: SparkSession, folder: Path, args: argparse.Namespace) -> dict[int, dict[str, float]]:
     """Give the median seconds of each way for each number of changes."""
     source = Source(spark, folder, args.rows)
-    WarmRunner.session = spark
-    assembly.SparkRunner = WarmRunner  # type: ignore[attr-defined] # the session is there
+    warm.SESSION = spark
     (folder / "ours").mkdir()
     write = Merge(strategy="upsert", primary_key="id")
     arguments = {"source": CdfSource(table=source.place, full_load=True), "write": write}
-    pipe = Pipe(folder / "ours", arguments)
+    pipe = warm.Pipe(folder / "ours", arguments)
     pipe.run()
     ways: dict[str, Callable[[SparkSession], Any]] = {"ours": lambda _: pipe.run()}
     hands = {"by hand": f"{folder}/hand", "by hand, keys too": f"{folder}/keys"}

@@ -45,8 +45,9 @@ from pyspark.sql import SparkSession
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.protocol.records import OffsetEntry
+from airflow_provider_scope.sources.files.spec import FileFormat, FileSource
 from airflow_provider_scope.spark import app
-from airflow_provider_scope.spark.plan import FilesPlan, Plan
+from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.spark.session import make_exact
 from airflow_provider_scope.values import FileEntry, FileSlice
 
@@ -171,7 +172,7 @@ class Kind:
     """Files of a form."""
 
     name: str
-    format: str
+    format: FileFormat
     write: Callable[[Path, int, int], None]
     options: dict[str, str]
 
@@ -212,7 +213,7 @@ def ours(spark: SparkSession, kind: Kind, files: list[Path], table: Path) -> Non
         table=f"file://{table}",
         checkpoint=f"file://{checkpoint}",
         batches=(0,),
-        source=FilesPlan(format=kind.format, columns=COLUMNS, options=kind.options),
+        source=FileSource(roots="/in", format=kind.format, columns=COLUMNS, options=kind.options),
         sql="SELECT * FROM @data",
         sql_params={},
         table_columns=None,

@@ -32,6 +32,7 @@ from airflow_provider_scope.protocol.intervals import IntervalLog
 from airflow_provider_scope.protocol.report import changes_text
 from airflow_provider_scope.protocol.view import check_view, pinned_columns, read_log
 from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sql import literal, quoted
 from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.stores.local import SCHEME, local_path
@@ -269,7 +270,8 @@ def _show_lag(view: LogView, table: str, log: CheckpointLog, storage_conn_id: st
             # The record is not trusted: it must not send credentials to a host that nobody named.
             say(f"behind      not checked: {source} is on another store; `airflow scope list` checks it")
             return None
-        rows = ChangeRows(place=log.location, table=source, storage=store_of(source, storage_conn_id).storage)
+        spec = CdfSource(table=source)
+        rows = ChangeRows(spec=spec, place=log.location, storage=store_of(source, storage_conn_id).storage)
         lag, warnings = rows.unread(view, clock.now_ms())
     except ScopeProviderError as err:
         say(f"behind      not known: {err.what}")

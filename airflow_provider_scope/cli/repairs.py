@@ -34,15 +34,14 @@ from airflow_provider_scope.values import counted, some_names, window_of_log
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.protocol.acceptance import Consequences
     from airflow_provider_scope.protocol.dbt_scope import DbtScopeState
+    from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline
     from airflow_provider_scope.protocol.retention import Group
     from airflow_provider_scope.protocol.vacuum import Plan
     from airflow_provider_scope.protocol.view import LogView
-    from airflow_provider_scope.scope.engine import ScopeRunner
     from airflow_provider_scope.scope.jobs import Job
 
 
@@ -93,7 +92,7 @@ def abandon(args: Namespace) -> None:
         say(f"batch {args.seq} is abandoned; the next run loads those of its files that still exist")
 
 
-def _abandoning_lines(entry: OffsetEntry, view: LogView, engine: SparkRunner | ScopeRunner) -> list[str]:
+def _abandoning_lines(entry: OffsetEntry, view: LogView, engine: Engine) -> list[str]:
     """Say what would be done with an open batch."""
     if repair.settled(view, entry):
         return ["it would be recorded, not abandoned"]
@@ -167,7 +166,7 @@ def _accept(args: Namespace) -> None:
     say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run {next_run}")
 
 
-def _divergence(log: CheckpointLog, engine: SparkRunner | ScopeRunner, table: str) -> str | None:
+def _divergence(log: CheckpointLog, engine: Engine, table: str) -> str | None:
     """Say why a run would refuse the table; None if it would not."""
     try:
         view = read_log(log, engine, table)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeGuard
 
-    from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import Attempt, OffsetEntry
@@ -180,7 +179,7 @@ def open_pipeline(args: Namespace) -> tuple[str, CheckpointLog]:
     return canonical_uri(args.delta_location), log
 
 
-def engine_of(args: Namespace, log: CheckpointLog) -> SparkRunner | ScopeRunner:
+def engine_of(args: Namespace, log: CheckpointLog) -> Engine:
     """Return the engine that a command names. Without a name it is SCOPE if any batch was ever a job."""
     is_spark = args.engine == "spark" or isinstance(log, IntervalLog)  # SCOPE loads no intervals
     if not is_spark and (args.engine == "scope" or log.has_attempts()):
@@ -191,9 +190,7 @@ def engine_of(args: Namespace, log: CheckpointLog) -> SparkRunner | ScopeRunner:
         source=FileSource(roots="/", format="parquet"),  # no command reads it
         engine=SparkEngine(spark_conn_id=getattr(args, "spark_conn_id", None)),
     )
-    runner = assembly.spark_runner(ingest, log, log_file(), args.storage_conn_id)
-    runner.report = say
-    return runner
+    return assembly.spark_engine(ingest, log, log_file(), args.storage_conn_id, report=say)
 
 
 def log_file() -> Path:

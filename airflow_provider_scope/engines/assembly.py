@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.columns import INFER
 from airflow_provider_scope.delta.log import table_columns
-from airflow_provider_scope.engines import clock, sources
-from airflow_provider_scope.engines.places import check_one_store, check_places, quarantine_of
-from airflow_provider_scope.engines.spark import SparkRunner
+from airflow_provider_scope.delta.schema import evolve
+from airflow_provider_scope.engines import clock
+from airflow_provider_scope.engines.places import check_one_store, check_places
+from airflow_provider_scope.engines.spark import SessionEngine, SubmitEngine
 from airflow_provider_scope.engines.submit import check_client_mode
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.hooks.databases import database_of
+from airflow_provider_scope.hooks import databases as database_hooks
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.derived import AuditFiles
-from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles
+from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles, check_beside_intervals
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
 from airflow_provider_scope.scope.assembly import Scripts, check_scope, check_unchanged
 from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.submission import JobSettings, JobWait
-from airflow_provider_scope.sources.cursor.spec import JdbcSource
+from airflow_provider_scope.sources.cursor import databases, newer
+from airflow_provider_scope.sources.cursor.source import CursorRows
+from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
+from airflow_provider_scope.sources.feed.metadata import FeedMetadata
+from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.sources.feed.spec import CdfSource
+from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.sources.files.spec import FileSource
-from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
+from airflow_provider_scope.specs import Merge, Replace, Scd2, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.engine import check_tag
+from airflow_provider_scope.specs.ingest import SELECT_ALL, files_of
 from airflow_provider_scope.stores.kinds import kind_of
-from airflow_provider_scope.stores.protocol import canonical_uri
+from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,15 +50,20 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Connection
 
+    from airflow_provider_scope.delta.schema import Struct
     from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
+    from airflow_provider_scope.hooks.databases import Database
+    from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.records import OffsetEntry
-    from airflow_provider_scope.protocol.source import Source
+    from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.scope.script import BatchIdentity
-    from airflow_provider_scope.sources.files.source import Files
+    from airflow_provider_scope.sources.cursor.state import Bound, CursorRule, CursorState
     from airflow_provider_scope.specs import Checkpoint
-    from airflow_provider_scope.specs.ingest import Ingest
+    from airflow_provider_scope.specs.ingest import AnySource, Ingest
     from airflow_provider_scope.values import FileEntry, Window
 
+logger = logging.getLogger(__name__)
 
 INLINE_WAIT_SECONDS = 15.0
 """How long a deferrable task polls a job in the worker: a deferral costs some seconds, and one that ends
@@ -109,28 +122,34 @@ class RunContext:
     poll_interval: float | None = None
     deadline: float | None = None
     """When the task's time is over, seconds since the epoch."""
+    session: Any = None
+    """The session of Spark that runs the batches; None starts an application."""
 
 
-def spark_runner(
+def spark_engine(
     ingest: Ingest,
     log: CheckpointLog,
     log_file: Path,
     storage_conn_id: str | None = None,
-    roots: tuple[str, ...] = (),
-) -> SparkRunner:
+    *,
+    report: Callable[[str], None] = logger.info,
+    session: Any = None,
+) -> SubmitEngine | SessionEngine:
     """Give the running engine for a user's ``SparkEngine``.
 
     :param storage_conn_id: The connection of the stores.
-    :param roots: Where files are read; none for a command that reads none.
+    :param report: Takes each line of progress.
+    :param session: The session that runs the batches; None starts an application.
     :raises InputError: An open batch was submitted as a SCOPE job, Spark cannot reach a location, or its
         driver would run on a cluster.
     :raises ConnectionMissingError: There is no such Spark connection.
     """
-    if not isinstance(ingest.engine, SparkEngine):
+    settings, source = ingest.engine, ingest.source
+    if not isinstance(settings, SparkEngine):
         msg = "the engine is not Spark"
         raise TypeError(msg)
-    conn_id = ingest.engine.spark_conn_id
-    check_client_mode(connection_of(conn_id) if conn_id else None, ingest.engine.conf)
+    conn_id = settings.spark_conn_id
+    check_client_mode(connection_of(conn_id) if conn_id else None, settings.conf)
     with_jobs = [entry.seq for entry in repair.open_entries(log) if log.attempts(entry.seq)]
     if with_jobs:
         raise InputError(
@@ -140,31 +159,33 @@ def spark_runner(
             "abandon the batch with --engine scope",
         )
     table = canonical_uri(ingest.delta_location)
-    stores = {uri: store_of(uri, storage_conn_id) for uri in (table, log.location, *roots[:1])}
+    stores = {uri: store_of(uri, storage_conn_id) for uri in (table, log.location, *source.folders[:1])}
     _check_for_spark(stores)
-    source = ingest.source
-    return SparkRunner(
-        engine=ingest.engine,
-        source=source,
-        table=ingest.table,
-        sql=ingest.sql,
-        sql_params=ingest.sql_params,
-        storage=log.storage,
+    of_plan: dict[str, Any] = {
+        "ingest": ingest,
+        "storage": log.storage,
+        "table_storage": stores[table].storage,
+        "database": _database_of(source),
+    }
+    if session is not None:
+        return SessionEngine(**of_plan, session=session)
+    return SubmitEngine(
+        **of_plan,
+        settings=settings,
         log_file=log_file,
         new_id=new_id,
-        quarantine=quarantine_of(table, ingest.table.quarantine),
-        write=ingest.write,
-        table_storage=stores[table].storage,
+        report=report,
         stores=tuple(stores.values()),
-        database=(
-            database_of(source.conn_id, parts=source.num_partitions or 1)
-            if isinstance(source, JdbcSource)
-            else None
-        ),
     )
 
 
-def scope_runner(
+def _database_of(source: AnySource) -> Database | None:
+    if not isinstance(source, JdbcSource):
+        return None
+    return database_hooks.database_of(source.conn_id, parts=source.num_partitions or 1)
+
+
+def scope_engine(
     ingest: Ingest, engine: ScopeEngine, log: CheckpointLog, context: RunContext, source: AdlsGen1Hook | None
 ) -> tuple[ScopeRunner, Callable[[tuple[FileEntry, ...]], int]]:
     """Give the running engine for a user's ``ScopeEngine``, and how many of some files fit into one script.
@@ -176,11 +197,13 @@ def scope_runner(
     check_tag("job_tag" if engine.job_tag else "task_id", name)
     hook = ScopeHook(engine.scope_conn_id)
     defaults = hook.defaults
+    table = canonical_uri(ingest.delta_location)
+    table_storage = store_of(table, context.storage_conn_id).storage
     scripts = Scripts(
         ingest,
         engine,
         engine.feature_previews or (defaults.feature_previews,),
-        lambda: table_columns(canonical_uri(ingest.delta_location), runner.table_storage),
+        lambda: table_columns(table, table_storage),
     )
 
     def script(identity: BatchIdentity, entry: OffsetEntry) -> str:
@@ -209,70 +232,164 @@ def scope_runner(
         ),
         script=script,
         report=context.report,
+        table_storage=table_storage,
     )
     return runner, scripts.files_that_fit
 
 
-def assemble(
-    ingest: Ingest, context: RunContext
-) -> tuple[MicroBatchExecution, Request, SparkRunner | ScopeRunner]:
+def assemble(ingest: Ingest, context: RunContext) -> tuple[MicroBatchExecution, Request, Engine]:
     """Put the parts of a run together; nothing is written yet."""
     ingest = located(ingest, context)
     check_places(ingest)
+    ingest = replace(ingest, source=ingest.source.at(canonical_root, canonical_uri))
     conn_id = context.storage_conn_id
     log = open_log(ingest.delta_location, ingest.checkpoint, ingest.window, storage_conn_id=conn_id)
     request = make_request(ingest)
-    sources.check_intervals(ingest, log, request, lambda: _log_beside(ingest, conn_id))
-    source: Source
-    runner: SparkRunner | ScopeRunner
-    if isinstance(ingest.source, CdfSource):
-        source, read = sources.make_changes(ingest, ingest.source, log, conn_id)
-        runner = spark_runner(ingest, log, context.log_file, conn_id, read)
-    elif not isinstance(ingest.source, FileSource):
-        source, read = sources.make_cursor(ingest, ingest.source, log, conn_id)
-        runner = spark_runner(ingest, log, context.log_file, conn_id, read)
+    source: Files | CursorRows | ChangeRows
+    engine: Engine
+    if isinstance(ingest.engine, ScopeEngine):
+        source, engine = _files_and_jobs(ingest, ingest.engine, log, context)
     else:
-        source, runner = _files_and_runner(ingest, ingest.source, log, context, request)
-    if isinstance(runner, SparkRunner):
-        runner.report = context.report
+        source = _SOURCES[type(ingest.source)](ingest, ingest.source, log, conn_id)
+        engine = spark_engine(
+            ingest, log, context.log_file, conn_id, report=context.report, session=context.session
+        )
+    _check_intervals(ingest, log, request, source, conn_id)
     execution = MicroBatchExecution(
         log,
         audit_files(log, ingest.checkpoint),
         source,
-        runner,
+        engine,
         now_ms=clock.now_ms,
         new_id=new_id,
+        after=_after(ingest.source, log, conn_id),
     )
-    if isinstance(ingest.source, CdfSource):
-        execution.after = sources.metadata_of_feed(ingest.source, log, conn_id)
-    return execution, request, runner
+    return execution, request, engine
 
 
-def _files_and_runner(
-    ingest: Ingest, source: FileSource, log: CheckpointLog, context: RunContext, request: Request
-) -> tuple[Files, SparkRunner | ScopeRunner]:
-    conn_id = context.storage_conn_id
-    roots = sources.roots_of(source)
-    check_one_store(roots)
-    store = store_of(roots[0], conn_id)
-    files = sources.make_files(source, log, store.hook or store.storage, clock.now_ms(), ingest.window)
-    if not isinstance(ingest.engine, ScopeEngine):
-        return files, spark_runner(ingest, log, context.log_file, conn_id, roots)
-    runner, fits = scope_runner(ingest, ingest.engine, log, context, store.hook)
-    runner.table_storage = store_of(request.table, conn_id).storage
-    defaults = ScopeHook(ingest.engine.scope_conn_id).defaults
-    return replace(
-        files,
-        fits=fits,
-        max_files=source.max_files_per_trigger or defaults.max_files_per_trigger,
-        max_bytes=source.max_bytes_per_trigger or defaults.max_bytes_per_trigger,
-    ), runner
+def _check_intervals(
+    ingest: Ingest,
+    log: CheckpointLog,
+    request: Request,
+    source: Files | CursorRows | ChangeRows,
+    conn_id: str | None,
+) -> None:
+    """Refuse a run that would load again what an interval, or the incremental load beside it, has loaded.
+
+    :raises InputError: As said.
+    """
+    if ingest.mode == "incremental":
+        check_beside_intervals(
+            log.storage,
+            log.location,
+            ingest.source.begins_ms,
+            replaces_table=request.replaces_table,
+            argument=ingest.source.begins_by,
+        )
+    elif ingest.window is None:
+        raise InputError(
+            'mode="data_interval" loads one interval, and none is named.',
+            kept="everything; nothing was read or written",
+            do="name it with --interval <start>_<end>, as `airflow scope status` shows it",
+        )
+    elif request.where is None and log.pipeline() is None:
+        beside = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
+        source.check_not_loaded_before(beside, audit_files(beside, ingest.checkpoint), clock.now_ms())
 
 
-def _log_beside(ingest: Ingest, conn_id: str | None) -> tuple[CheckpointLog, AuditFiles]:
-    """Give the log of ``mode="incremental"`` in the checkpoint of an interval."""
-    log = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
-    return log, audit_files(log, ingest.checkpoint)
+def _after(
+    source: AnySource, log: CheckpointLog, conn_id: str | None
+) -> Callable[[LogView, RunReport], None] | None:
+    """Give what writes the table of batches after a run; None if there is to be none."""
+    location = source.metadata_table
+    return FeedMetadata(log, location, store_of(location, conn_id).storage).after if location else None
+
+
+# ---- sources ----
+
+
+def _files(ingest: Ingest, spec: FileSource, log: CheckpointLog, conn_id: str | None) -> Files:
+    check_one_store(spec.folders)
+    store = store_of(spec.folders[0], conn_id)
+    return Files.of(spec, log, store.hook or store.storage, clock.now_ms(), ingest.window)
+
+
+def _files_and_jobs(
+    ingest: Ingest, engine: ScopeEngine, log: CheckpointLog, context: RunContext
+) -> tuple[Files, ScopeRunner]:
+    """Give the source and the engine of SCOPE jobs; the connection says how large a batch is by default."""
+    spec, conn_id = files_of(ingest.source), context.storage_conn_id
+    check_one_store(spec.folders)
+    store = store_of(spec.folders[0], conn_id)
+    runner, fits = scope_engine(ingest, engine, log, context, store.hook)
+    defaults = ScopeHook(engine.scope_conn_id).defaults
+    spec = replace(
+        spec,
+        max_files_per_trigger=spec.max_files_per_trigger or defaults.max_files_per_trigger,
+        max_bytes_per_trigger=spec.max_bytes_per_trigger or defaults.max_bytes_per_trigger,
+    )
+    files = Files.of(spec, log, store.hook or store.storage, clock.now_ms(), ingest.window)
+    return replace(files, fits=fits), runner
+
+
+def _changes(ingest: Ingest, spec: CdfSource, log: CheckpointLog, conn_id: str | None) -> ChangeRows:
+    goes_by_keys = isinstance(ingest.write, (Merge, Scd2))
+    return ChangeRows(
+        spec=spec,
+        place=log.location,
+        storage=store_of(spec.table, conn_id).storage,
+        needs_feed=not isinstance(ingest.write, Replace),
+        goes_by_keys=goes_by_keys,
+        goes_by_names=goes_by_keys and ingest.sql == SELECT_ALL,
+        check_columns=_column_check(ingest, spec, conn_id),
+    )
+
+
+def _column_check(ingest: Ingest, spec: CdfSource, conn_id: str | None) -> Callable[[Struct], None] | None:
+    """Give what refuses columns of a feed that do not fit the target; None if only Spark can tell."""
+    writes_columns_as_they_are = isinstance(ingest.write, Merge) and spec.deletes == "apply"
+    if ingest.sql != SELECT_ALL or ingest.table.schema_evolution != "fail" or not writes_columns_as_they_are:
+        return None
+    target = canonical_uri(ingest.delta_location)
+
+    def check(columns: Struct) -> None:
+        existing = table_columns(target, store_of(target, conn_id).storage)
+        if existing:
+            evolve("fail", columns, existing, target)
+
+    return check
+
+
+def _rows(
+    ingest: Ingest, spec: TableSource | JdbcSource, log: CheckpointLog, conn_id: str | None
+) -> CursorRows:
+    return CursorRows(
+        spec=spec,
+        log=log,
+        window=ingest.window,
+        loads_once=ingest.write == "append",
+        storage=store_of(spec.folders[0], conn_id).storage if spec.folders else None,
+        is_unchanged=partial(_is_unchanged, spec) if isinstance(spec, JdbcSource) else None,
+    )
+
+
+def _is_unchanged(spec: JdbcSource, rule: CursorRule, state: CursorState, first: Bound | None) -> bool:
+    """Ask a database whether it has no row that the next load would take; False if it does not tell."""
+    if "sessionInitStatement" in (spec.options or {}):
+        return False  # it may say what the table's name means
+    rows_of = databases.rows_of(spec.table, spec.query)
+    query = newer.question(database_hooks.kind_of(spec.conn_id), rows_of, rule, state, first)
+    rows = database_hooks.fetch(spec.conn_id, *query) if query else None
+    return rows is not None and newer.are_known(rows, rule, state)
+
+
+_SOURCES: dict[type, Callable[..., Files | CursorRows | ChangeRows]] = {
+    FileSource: _files,
+    TableSource: _rows,
+    JdbcSource: _rows,
+    CdfSource: _changes,
+}
+"""What a user wrote -> what gives the source of a run of it."""
 
 
 def located(ingest: Ingest, context: RunContext) -> Ingest:
@@ -307,5 +424,5 @@ def make_request(ingest: Ingest) -> Request:
         where=replace.where if replace else None,
         is_snapshot=replace is not None and replace.where is None,
         adds_to_rows=ingest.first_run == "add",
-        infers_columns=getattr(ingest.source, "columns", None) == INFER,
+        infers_columns=ingest.source.infers_columns,
     )

@@ -10,11 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.sources.cursor.spec import TableSource
-from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.files.discovery import Rules, candidates
 from airflow_provider_scope.sources.files.spec import FileSource
-from airflow_provider_scope.specs.ingest import puts_bad_records_aside
 from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.stores.local import SCHEME, local_path
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
@@ -32,17 +29,21 @@ def check_literal_places(ingest: Ingest) -> None:
 
     :raises InputError: As said.
     """
-    named = (ingest.checkpoint.location, ingest.table.quarantine)
-    if not ingest.delta_location or any(map(is_deferred, (ingest.delta_location, *named))):
-        return
     source = ingest.source
+    folders = (
+        ingest.checkpoint.location,
+        ingest.table.quarantine,
+        source.table_folder,
+        source.metadata_table,
+    )
+    if not ingest.delta_location or any(map(is_deferred, (ingest.delta_location, *folders))):
+        return
     roots: list[str] = []
-    if isinstance(source, (TableSource, CdfSource)):
-        if is_deferred(source.table) or is_deferred(getattr(source, "metadata_location", None)):
-            return
-    elif not isinstance(source, FileSource):
-        pass
-    elif not _is_late(source.patterns or ()) and not is_deferred(source.roots):
+    if (
+        isinstance(source, FileSource)
+        and not _is_late(source.patterns or ())
+        and not is_deferred(source.roots)
+    ):
         roots = [root for root in source.roots if not is_deferred(root)]
     _check(ingest, roots, lambda uri: uri)
 
@@ -56,7 +57,7 @@ def check_places(ingest: Ingest) -> None:
 
     :raises InputError: As said.
     """
-    named = ingest.source.roots if isinstance(ingest.source, FileSource) else ()
+    named = ingest.source.folders if isinstance(ingest.source, FileSource) else ()
     _check(ingest, named, lambda uri: uri)
     _check(ingest, named, _real)
     roots = [canonical_root(root) for root in named]
@@ -67,44 +68,39 @@ def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str])
     table = canonical_uri(ingest.delta_location)
     tables = [table]
     source = ingest.source
-    if puts_bad_records_aside(source):
+    if source.puts_bad_records_aside:
         tables.append(quarantine_of(table, ingest.table.quarantine))
     tables = [resolved(uri) for uri in tables]
     location = ingest.checkpoint.location
     checkpoint = resolved(canonical_uri(location) if location else f"{table}/_checkpoint")
     check_checkpoint(checkpoint, tables)
-    if not isinstance(source, FileSource):
-        if isinstance(source, (TableSource, CdfSource)):
-            _check_other_table(source, resolved, tables[0])
-        if isinstance(source, CdfSource) and source.metadata_location is not None:
-            _check_metadata(source, resolved, (tables[0], checkpoint))
-        return
-    rules = Rules(
-        patterns=source.name_patterns if roots else (),
-        young_after_ms=0,
-        is_text=source.format in TEXT_FORMATS,
-    )
-    check_roots([resolved(canonical_root(root)) for root in roots], rules, tables, checkpoint)
-
-
-def _check_other_table(source: TableSource | CdfSource, resolved: Callable[[str], str], table: str) -> None:
-    if not source.is_named and resolved(canonical_uri(source.table)) == table:
-        raise InputError(
-            f"source.table is {source.table}, the table that is written to: each load would read what the "
-            "last one wrote.",
-            kept="everything; nothing was read or written",
-            do="correct source.table or delta_location",
+    if source.table_folder is not None:
+        source_table = resolved(canonical_uri(source.table_folder))
+        if source_table == tables[0]:
+            raise InputError(
+                f"source.table is {source.table_folder}, the table that is written to: each load would read "
+                "what the last one wrote.",
+                kept="everything; nothing was read or written",
+                do="correct source.table or delta_location",
+            )
+        if source.metadata_table is not None:
+            metadata_table = resolved(canonical_uri(source.metadata_table))
+            _check_metadata(metadata_table, (source_table, tables[0], checkpoint))
+    if isinstance(source, FileSource):
+        rules = Rules(
+            patterns=source.name_patterns if roots else (),
+            young_after_ms=0,
+            is_text=source.format in TEXT_FORMATS,
         )
+        check_roots([resolved(canonical_root(root)) for root in roots], rules, tables, checkpoint)
 
 
-def _check_metadata(source: CdfSource, resolved: Callable[[str], str], target_places: Sequence[str]) -> None:
+def _check_metadata(location: str, others: Sequence[str]) -> None:
     """Refuse a table for people in the place of another one, inside of it, or around it.
 
-    :param target_places: URIs of the target and its checkpoint.
+    :param others: URIs of the source, the target and its checkpoint.
     """
-    location = resolved(canonical_uri(source.metadata_location or ""))
-    names = ("the source", "the target", "the checkpoint")
-    for name, other in zip(names, (resolved(canonical_uri(source.table)), *target_places), strict=True):
+    for name, other in zip(("the source", "the target", "the checkpoint"), others, strict=True):
         if location == other or is_below(location, (other,)) or is_below(other, (location,)):
             raise InputError(
                 f"source.metadata_location is {location}, which is {name} {other}, inside it, or contains "

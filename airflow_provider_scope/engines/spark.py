@@ -1,25 +1,26 @@
-"""The Spark engine: one application for all open batches of a run."""
+"""The Spark engines: the batches of a run become a plan, which an application or a session runs."""
 
 from __future__ import annotations
 
 import logging
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_scope.columns import declared
+from airflow_provider_scope.columns import declared, split_columns
 from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.engines import application
-from airflow_provider_scope.engines.sources import plan_of
+from airflow_provider_scope.engines.places import quarantine_of
 from airflow_provider_scope.engines.submit import SubmitHook, check_java
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError, StorageError
 from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.sources.cursor.databases import CONF
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.settings import EXACT_AT_START
-from airflow_provider_scope.specs.ingest import puts_bad_records_aside
+from airflow_provider_scope.specs import Replace
 from airflow_provider_scope.specs.write import for_plan, with_own_columns
 from airflow_provider_scope.values import counted
 
@@ -30,57 +31,32 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.engine import More, Work
     from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.protocol.recovery import TableState
-    from airflow_provider_scope.specs import SparkEngine, TableSpec
-    from airflow_provider_scope.specs.ingest import AnySource
-    from airflow_provider_scope.specs.write import Write
+    from airflow_provider_scope.specs import SparkEngine
+    from airflow_provider_scope.specs.ingest import Ingest
     from airflow_provider_scope.stores.protocol import Storage, Store
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass
-class SparkRunner:
-    """Runs batches with ``spark-submit``.
+@dataclass(kw_only=True)
+class PlanEngine(ABC):
+    """Runs batches by ``spark.app.run``; what makes the plan is the same for all of these.
 
-    :param log_file: Where the application's whole output goes.
-    :param new_id: Names the plan file.
-    :param report: Takes each line of progress.
-    :param quarantine: URI of the table for what is put aside.
+    :param ingest: What the user wrote, with canonical URIs of the folders.
+    :param storage: Where the checkpoint is.
     :param table_storage: Where the table is; None is a disk of this machine.
-    :param stores: What Spark needs to reach: those of the files, the table and the checkpoint.
     :param database: The database that is read, if one is.
     """
 
-    engine: SparkEngine
-    source: AnySource
-    table: TableSpec
-    sql: str
-    sql_params: dict[str, Any]
+    ingest: Ingest
     storage: Storage
-    log_file: Path
-    new_id: Callable[[], str]
-    report: Callable[[str], None] = logger.info
-    quarantine: str = ""
-    write: Write = "append"
     table_storage: Storage | None = None
-    stores: Sequence[Store] = ()
     database: Database | None = field(default=None, repr=False)
     fences_without_table: ClassVar[bool] = False
     """An empty transaction needs a table."""
     outlives_task: ClassVar[bool] = False
     newest_job: ClassVar[str | None] = None
     """There is none to look at."""
-    _hook: SubmitHook | None = field(default=None, repr=False)
-    _failure: dict[str, str] | None = field(default=None, repr=False)
-    _done: int = field(default=0, repr=False)
-    _batch_count: int = field(default=0, repr=False)
-    """Batches that the application was given."""
-    _error_while_waiting: ScopeProviderError | None = field(default=None, repr=False)
-    """What went wrong here while the application waited."""
-    _give_more: Callable[[], None] | None = field(default=None, repr=False)
-    """Answers an application that waits for more batches."""
-    _warned: set[str] = field(default_factory=set, repr=False)
-    _cancelled: bool = field(default=False, repr=False)
 
     def probe(
         self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
@@ -96,44 +72,108 @@ class SparkRunner:
         """Commit an empty transaction in place of a batch."""
         self._submit(work, [entry], fence=True)
 
-    def check(self, work: Work, entry: OffsetEntry) -> None:
+    def check(self, work: Work, entry: OffsetEntry) -> None:  # noqa: B027 - a default
         """Refuse nothing: what a SELECT gives, only Spark tells."""
+
+    def cancel(self) -> None:  # noqa: B027 - a default
+        """Leave it to whoever owns the session to end it."""
+
+    def plan(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> plans.Plan:
+        """Give what the application is asked to do."""
+        ingest, table = self.ingest, self.ingest.table
+        log = CheckpointLog(self.storage, work.checkpoint)
+        if ingest.source.puts_bad_records_aside and not fence:
+            quarantines = log.use_quarantine(quarantine_of(work.table, table.quarantine))
+        else:
+            quarantines = log.quarantines()
+        is_inferred = ingest.source.infers_columns and work.columns
+        return plans.Plan(
+            pipeline=work.pipeline,
+            table=work.table,
+            checkpoint=work.checkpoint,
+            batches=tuple(entry.seq for entry in entries),
+            source=ingest.source,
+            inferred_columns=dict(split_columns(work.columns or "")) if is_inferred else None,
+            replaces=isinstance(ingest.write, Replace),
+            sql=ingest.sql,
+            sql_params=ingest.sql_params,
+            table_columns=with_own_columns(declared(table.columns), ingest.write),
+            write=for_plan(ingest.write),
+            partition_by=tuple(table.partition_by),
+            properties=dict(table.properties or {}),
+            schema_evolution=table.schema_evolution,
+            expect=dict(table.expect or {}),
+            quarantines=tuple(quarantines),
+            first=work.first,
+            fence=fence,
+            empties=fence and any(entry.mode == "overwrite" for entry in entries),
+        )
+
+    @abstractmethod
+    def _submit(
+        self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
+    ) -> None:
+        """Run the plan of some batches, and then those of the batches that follow."""
+
+
+@dataclass(kw_only=True)
+class SessionEngine(PlanEngine):
+    """Runs the plans in a session of Spark that there is.
+
+    :param session: The ``SparkSession``; its application has to have what ``application`` names.
+    """
+
+    session: Any
+
+    def _submit(
+        self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
+    ) -> None:
+        while entries:
+            self.run_plan(self.plan(work, entries, fence=fence))
+            entries = more() if more else ()
+
+    def run_plan(self, plan: plans.Plan) -> None:
+        """Run one plan, as an application reads it.
+
+        :raises ScopeProviderError: With Spark's own errors as what they mean.
+        """
+        from airflow_provider_scope.spark import app  # noqa: PLC0415 - imports pyspark
+
+        for name, value in (self.database.spark_conf if self.database else {}).items():
+            if name.startswith(CONF):
+                self.session.conf.set(name, value)
+        try:
+            app.run(self.session, plans.decode(plans.encode(plan)))
+        except ScopeProviderError:
+            raise
+        except Exception as err:
+            raise app.as_error(err) from err
+
+
+@dataclass(kw_only=True)
+class SubmitEngine(PlanEngine):
+    """Runs the plans in an application that ``spark-submit`` starts, one for all batches of a run.
+
+    :param settings: What the user says of Spark.
+    :param log_file: Where the application's whole output goes.
+    :param new_id: Names the plan file.
+    :param report: Takes each line of progress.
+    :param stores: What Spark needs to reach: those of the source, the table and the checkpoint.
+    """
+
+    settings: SparkEngine
+    log_file: Path
+    new_id: Callable[[], str]
+    report: Callable[[str], None] = logger.info
+    stores: Sequence[Store] = ()
+    _hook: SubmitHook | None = field(default=None, init=False, repr=False)
+    _cancelled: bool = field(default=False, init=False, repr=False)
 
     def cancel(self) -> None:
         """End the application; one that has not started yet never does."""
         self._cancelled = True
         if self._hook:
             self._hook.end()
-
-    def plan(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> plans.Plan:
-        """Give what the application is asked to do."""
-        log = CheckpointLog(self.storage, work.checkpoint)
-        puts_aside = puts_bad_records_aside(self.source) and not fence
-        return plans.Plan(
-            pipeline=work.pipeline,
-            table=work.table,
-            checkpoint=work.checkpoint,
-            batches=tuple(entry.seq for entry in entries),
-            source=plan_of(
-                self.source,
-                self.write,
-                work.columns,
-                fence=fence,
-                database=self.database.kind if self.database else "",
-            ),
-            sql=self.sql,
-            sql_params=self.sql_params,
-            table_columns=with_own_columns(declared(self.table.columns), self.write),
-            write=for_plan(self.write),
-            partition_by=tuple(self.table.partition_by),
-            properties=dict(self.table.properties or {}),
-            schema_evolution=self.table.schema_evolution,
-            expect=dict(self.table.expect or {}),
-            quarantines=tuple(log.use_quarantine(self.quarantine) if puts_aside else log.quarantines()),
-            first=work.first,
-            fence=fence,
-            empties=fence and any(entry.mode == "overwrite" for entry in entries),
-        )
 
     def _submit(
         self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
@@ -143,31 +183,20 @@ class SparkRunner:
         paths: list[str] = []
 
         def give(entries: Sequence[OffsetEntry]) -> None:
-            self._batch_count += len(entries)
             paths.append(plans.path(first, len(paths)))
             self.storage.replace(paths[-1], plans.encode(self.plan(work, entries, fence=fence)))
 
-        self._done, self._batch_count, self._error_while_waiting = 0, 0, None
-        self._give_more = partial(self._answer, more, give) if more else None
+        events = ApplicationEvents(self.report, self.log_file, give, more)
         folder = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-"))
         try:
-            give(entries)
+            events.give(entries)
             archive = folder / "application.zip"
             application.write_zip(archive)
-            self._run(archive, [first, *([application.MORE] if more else [])])
+            self._run(archive, [first, *([application.MORE] if more else [])], events)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             for path in paths:
                 self._delete(path)
-
-    def _answer(self, more: More, give: Callable[[Sequence[OffsetEntry]], None]) -> None:
-        """Give an application that waits what follows; nothing ends it."""
-        following: Sequence[OffsetEntry] = ()
-        try:
-            following = more()
-        except ScopeProviderError as err:
-            self._error_while_waiting = err  # for when it has ended
-        give(following)
 
     def _delete(self, path: str) -> None:
         try:
@@ -176,12 +205,11 @@ class SparkRunner:
             # Nobody reads it again; the batches, or why they failed, matter more.
             logger.warning("The plan %s could not be deleted: %s", path, err.what)
 
-    def _run(self, archive: Path, arguments: list[str]) -> None:
-        self._failure = None
-        batches = counted(self._batch_count, "batch", "batches")
-        self._hook = self._make_hook(archive)
+    def _run(self, archive: Path, arguments: list[str], events: ApplicationEvents) -> None:
+        self._hook = self._make_hook(archive, events)
         if self._cancelled:
             self._hook.end()
+        batches = counted(events.given, "batch", "batches")
         self.report(
             f"starting Spark for {batches} (about 7 s; the first run "
             f"downloads Delta's jars). Spark's log: {self.log_file}"
@@ -189,65 +217,108 @@ class SparkRunner:
         try:
             self._hook.run(application.SCRIPT, arguments)
         except ScopeProviderError as err:
-            if self._cancelled or (self._failure is None and self._done < self._batch_count):
+            if self._cancelled or (events.failure is None and events.done < events.given):
                 raise
-            if self._failure is None:
+            if events.failure is None:
                 # The caller looks at the table, which knows better than the end of a process.
                 logger.warning("Spark failed after it had run all batches: %s", err.what)
         finally:
             self._hook = None
-        if self._error_while_waiting is not None:
-            raise self._error_while_waiting
-        if self._failure is not None:
-            raise self._reported_error(self._failure)
+        events.check()
 
-    def _make_hook(self, archive: Path) -> SubmitHook:
-        local = self.engine.spark_conn_id is None
-        conf = {**application.REQUIRED_CONF, **(application.LOCAL_CONF if local else {})}
+    def _make_hook(self, archive: Path, events: ApplicationEvents) -> SubmitHook:
+        settings = self.settings
+        is_local = settings.spark_conn_id is None
+        conf = {**application.REQUIRED_CONF, **(application.LOCAL_CONF if is_local else {})}
         environment: dict[str, str] = {}
         reached: list[Store | Database] = [*self.stores, *([self.database] if self.database else [])]
         for store in reached:
             conf.update(store.spark_conf)
             environment.update(store.environment)
-        conf.update(self.engine.conf or {})
+        conf.update(settings.conf or {})
         conf.update({name: setting.value for name, setting in EXACT_AT_START.items()})
-        packages = self.engine.packages
-        if packages is None and not self.engine.jars:
+        packages = settings.packages
+        if packages is None and not settings.jars:
             needed = (name for store in reached for name in store.packages)
             packages = tuple(dict.fromkeys([application.delta_package(), *needed]))
         return SubmitHook(
-            conn_id=self.engine.spark_conn_id,
+            conn_id=settings.spark_conn_id,
             log_file=self.log_file,
-            on_event=self._on_event,
+            on_event=events.take,
             conf=conf,
             environment=environment,
             packages=",".join(packages) if packages else None,
             exclude_packages=",".join(application.EXCLUDED_PACKAGES) if packages else None,
-            jars=",".join(self.engine.jars) if self.engine.jars else None,
+            jars=",".join(settings.jars) if settings.jars else None,
             py_files=str(archive),
             name="airflow-provider-scope",
         )
 
-    def _on_event(self, event: dict[str, Any]) -> None:
-        kind = event.pop("event")
+
+class ApplicationEvents:
+    """What one application was given, and what it tells.
+
+    :param write_plan: Writes the plan of further batches where the application looks for it.
+    :param more: Gives these batches; None if the application does not wait for any.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[str], None],
+        log_file: Path,
+        write_plan: Callable[[Sequence[OffsetEntry]], None],
+        more: More | None,
+    ) -> None:
+        self.given = self.done = 0
+        """How many batches it was given, and has committed."""
+        self.failure: ScopeProviderError | None = None
+        """The error that ended it, as it told it."""
+        self._report = report
+        self._log_file = log_file
+        self._write_plan = write_plan
+        self._more = more
+        self._error_while_waiting: ScopeProviderError | None = None
+        """What went wrong here while it waited."""
+        self._warned: set[str] = set()
+
+    def give(self, entries: Sequence[OffsetEntry]) -> None:
+        self.given += len(entries)
+        self._write_plan(entries)
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Take what the application tells, and answer one that waits."""
+        kind = event["event"]
         if kind == "failed":
-            self._failure = event["error"]
+            self.failure = SparkJobFailedError.from_dict(event["error"])
         elif kind == "columns":
-            self.report(f"batch {event['seq']}: {event['told']}")
+            self._report(f"batch {event['seq']}: {event['told']}")
         elif kind == "notice" and event["told"] not in self._warned:
             self._warned.add(event["told"])  # once for all batches
             logger.warning("batch %s: %s", event["seq"], event["told"])
         elif kind == "batch":
-            self._done += 1
+            self.done += 1
             version = event["version"]
             outcome = "was in the table already" if version is None else f"is version {version}"
-            self.report(f"batch {event['seq']}: {event['what']}, {outcome} ({event['seconds']:.1f} s)")
-        elif kind == "waiting" and self._give_more:
-            self._give_more()
+            self._report(f"batch {event['seq']}: {event['what']}, {outcome} ({event['seconds']:.1f} s)")
+        elif kind == "waiting" and self._more:
+            self.give(self._following(self._more))
 
-    def _reported_error(self, failure: dict[str, str]) -> ScopeProviderError:
-        """Give the application's own error, as the class that it was there."""
-        error = SparkJobFailedError.from_dict(failure)
-        end = "\n" if "\n" in error.do else ". "  # behind a list, it is no part of the last choice
-        error.do = f"{error.do}{end}Full log: {self.log_file}"
-        return error
+    def _following(self, more: More) -> Sequence[OffsetEntry]:
+        """Give the batches that follow; none ends the application."""
+        try:
+            return more()
+        except ScopeProviderError as err:
+            self._error_while_waiting = err  # for when it has ended
+            return ()
+
+    def check(self) -> None:
+        """Raise what went wrong, now that the application has ended.
+
+        :raises ScopeProviderError: The application's own error, as the class that it was there.
+        """
+        if self._error_while_waiting is not None:
+            raise self._error_while_waiting
+        if self.failure is not None:
+            end = "\n" if "\n" in self.failure.do else ". "  # behind a list, it is no part of the last choice
+            self.failure.do += f"{end}Full log: {self._log_file}"
+            raise self.failure

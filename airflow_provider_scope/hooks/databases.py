@@ -51,7 +51,13 @@ class Database:
     @property
     def spark_conf(self) -> dict[str, str]:
         """Return the properties of the application; the one with the password has a name that Spark hides."""
-        properties = {"url": self.url, "user": self.user, "password": self.password, "driver": self.driver}
+        properties = {
+            "kind": self.kind,
+            "url": self.url,
+            "user": self.user,
+            "password": self.password,
+            "driver": self.driver,
+        }
         return {CONF + name: value for name, value in properties.items() if value}
 
 

@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_scope.engines.assembly import RunContext
-    from airflow_provider_scope.engines.spark import SparkRunner
-    from airflow_provider_scope.scope.engine import ScopeRunner
+    from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.specs.ingest import AnySource
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
@@ -160,7 +159,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         self.storage_conn_id = storage_conn_id
         self.deferrable = deferrable
         self.poll_interval = poll_interval
-        self._runner: SparkRunner | ScopeRunner | None = None
+        self._runner: Engine | None = None
         self._ti: Any = None
         self._late = [name for name in WITH_COLUMNS if is_late(getattr(self, name))]
         ingest = self.ingest()

@@ -69,6 +69,7 @@ class MicroBatchExecution:
 
     :param now_ms: The clock, milliseconds since the epoch.
     :param new_id: Gives a fresh UUID as text, for a new pipeline.
+    :param after: Called with the result when a run is over; it never fails the run.
     """
 
     request: Request
@@ -85,6 +86,7 @@ class MicroBatchExecution:
         *,
         now_ms: Callable[[], int],
         new_id: Callable[[], str],
+        after: Callable[[LogView, RunReport], None] | None = None,
     ) -> None:
         self.log = log
         self.audit = audit
@@ -92,8 +94,7 @@ class MicroBatchExecution:
         self.engine = engine
         self.now_ms = now_ms
         self.new_id = new_id
-        self.after: Callable[[LogView, RunReport], None] | None = None
-        """Called with the result when a run is over; it never fails the run."""
+        self.after = after
         self.audits = True
         """Whether the derived files are brought up to date at the end."""
         self.is_warned = False

@@ -20,6 +20,8 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.failures import kind_of, passing_advice
 from airflow_provider_scope.protocol import records
+from airflow_provider_scope.sources.cursor.spec import JdbcSource
+from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.spark import cursor, feed, settings, storage
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.commit import commit_once
@@ -97,7 +99,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
     that nobody declared are not known before the batches before are in the table, whoever committed them.
     """
     make_exact(spark)
-    if not isinstance(plan.source, plans.FilesPlan):
+    if not isinstance(plan.source, FileSource):
         for name, value in settings.OF_TABLES.items():
             spark.conf.set(name, value)
     emit(event="started")
@@ -117,7 +119,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
             if version is not None and target.told:
                 emit(event="columns", seq=seq, told=target.told)
             if not is_last and not is_known:
-                if plan.files.infers_columns:
+                if plan.infers_columns:
                     plan = inference.pinned(plan, target.log)
                 upcoming = _read_ahead(ahead, spark, plan, index + 1, is_known=not plan.reads_as_table)
 
@@ -126,7 +128,7 @@ def _is_next_known(plan: Plan, target: Target, entry: OffsetEntry) -> bool:
     """Tell whether the columns of the next batch are known before this one is committed."""
     if not plan.reads_as_table:
         return True
-    if plan.files.infers_columns or plan.schema_evolution != "fail" or entry.overwrites_table:
+    if plan.infers_columns or plan.schema_evolution != "fail" or entry.overwrites_table:
         return False
     return target.log.metadata() is not None
 
@@ -148,7 +150,7 @@ def _read_ahead(
     seq = plan.batches[index]
     name = f"{plan.checkpoint}/offsets/{seq:020}"
     entry = records.decode_offset(name, storage.read(spark, name), seq)
-    is_of_database = isinstance(plan.source, plans.CursorPlan) and plan.source.database is not None
+    is_of_database = isinstance(plan.source, JdbcSource)
     if plan.fence or not is_known or is_of_database:
         return entry, lambda: _reader(entry).select(spark, plan, entry)
     return entry, ahead.submit(_reader(entry).select, spark, plan, entry).result

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.delta import commit as delta_commit
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.cursor.state import Bound, CursorState
 from airflow_provider_scope.spark import databases, settings
 from airflow_provider_scope.spark.commit import DeltaLog
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.sources.cursor.spec import TableSource
     from airflow_provider_scope.spark.commit import Transaction
-    from airflow_provider_scope.spark.plan import CursorPlan, Plan
+    from airflow_provider_scope.spark.plan import Plan
     from airflow_provider_scope.spark.target import Target
     from airflow_provider_scope.values import CursorSlice
 
@@ -63,21 +65,19 @@ def select(
     """
     cursor_slice: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
     source = plan.cursor
-    database = source.database
     with _of_a_version(source, cursor_slice, entry.seq):
-        if database is None:
-            rows = _table(spark, source, cursor_slice)
+        if isinstance(source, JdbcSource):
+            until_read = until_read or ExitStack()
+            rows = databases.rows(spark, source, cursor_slice, entry.seq, until_read=until_read)
         else:
-            rows = databases.rows(
-                spark, source, database, cursor_slice, entry.seq, until_read=until_read or ExitStack()
-            )
+            rows = _table(spark, source, cursor_slice)
         rows = without_metadata(rows)
     if source.pre_filter_sql:
         return over_rows(spark, source.pre_filter_sql, {}, rows, entry.seq)
     return rows
 
 
-def _table(spark: SparkSession, source: CursorPlan, cursor_slice: CursorSlice) -> DataFrame:
+def _table(spark: SparkSession, source: TableSource, cursor_slice: CursorSlice) -> DataFrame:
     if source.is_named:
         # All that is read of it here is one version. Another try may read another one, and commits alone.
         newest = spark.sql(f"DESCRIBE HISTORY {source.table} LIMIT 1").first()
@@ -104,8 +104,8 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             # A version is the same whenever it is read; a SELECT over it may hold rand().
             is_repeatable = cursor_slice.version is not None and source.pre_filter_sql is None
             until_read = stack.enter_context(ExitStack())
-            if source.database:
-                stack.enter_context(databases.errors(source.table, source.database))
+            if isinstance(source, JdbcSource):
+                stack.enter_context(databases.errors(target.spark, source))
                 data = select(target.spark, plan, entry, until_read)
             else:
                 data = rows()
@@ -122,7 +122,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
 
 
 @contextmanager
-def _of_a_version(source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> Iterator[None]:
+def _of_a_version(source: TableSource | JdbcSource, cursor_slice: CursorSlice, seq: int) -> Iterator[None]:
     """Turn Spark's errors for a version of the source that can no longer be read into our own.
 
     :raises CursorError: The version, or a file of it, is missing.
@@ -133,7 +133,7 @@ def _of_a_version(source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> It
         if cursor_slice.version is None or not _MISSING_DATA.search(whole_text(err)):
             raise
         raise CursorError(
-            f"Batch {seq} is of version {cursor_slice.version} of {source.table}, which can no longer be "
+            f"Batch {seq} is of version {cursor_slice.version} of {source.rows_of}, which can no longer be "
             f"read: {short_cause(err)}.",
             kept=NO_ROW_WRITTEN,
             do=f"abandon it: `airflow scope abandon {seq}`. The next run reads the newest "
@@ -171,7 +171,7 @@ class Reading:
     def __init__(
         self,
         spark: SparkSession,
-        source: CursorPlan,
+        source: TableSource | JdbcSource,
         cursor_slice: CursorSlice,
         folder: str,
         data: DataFrame,
@@ -183,9 +183,9 @@ class Reading:
         self.data = data
         self.cursor_slice = cursor_slice
         self.folder = folder
-        self.max_rows = source.max_rows
-        self.is_of_database = source.database is not None
-        self.rule = source.rule_over(self.cursor_slice.column)
+        self.max_rows = source.max_rows_per_batch
+        self.is_of_database = isinstance(source, JdbcSource)
+        self.rule = source.cursor.rule_over(self.cursor_slice.column)
         self.value, self.kind = column_of(data, self.rule.column)
         self.before = cursor_state.decode(cursor_slice.before, "the log")
         self.end = Bound.decode(self.cursor_slice.end) if self.cursor_slice.end else None

@@ -74,7 +74,7 @@ def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
         if version_slice.snapshot:
             rows = reader.option("versionAsOf", version_slice.last).load(source.table)
             rows = without_metadata(rows)
-            return rows if source.replaces else _as_changes(spark, rows, source.table, version_slice)
+            return rows if plan.replaces else _as_changes(spark, rows, source.table, version_slice)
         # Both ends: without the second one, each reading would go as far as the table does then.
         reader = reader.option("readChangeFeed", "true").option("startingVersion", version_slice.first)
         return _directly(spark, reader.option("endingVersion", version_slice.last).load(source.table))

@@ -3,85 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from airflow_provider_scope.columns import declared
 from airflow_provider_scope.exceptions import CheckpointVersionError
-from airflow_provider_scope.sources.cursor.state import CursorRule
+from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
+from airflow_provider_scope.sources.feed.spec import CdfSource
+from airflow_provider_scope.sources.files.spec import FileSource
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.sources.spec import SourceSpec
 
 FORMAT = 1
-_P = TypeVar("_P")
+_S = TypeVar("_S")
 EVENT = "@@airflow-provider-scope "
 """The application's events are lines of its output that start with this; the rest is log."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilesPlan:
-    """How the files of the batches are read; see ``specs.FileSource``."""
-
-    format: str
-    columns: dict[str, str] | None
-    options: dict[str, str]
-    extra_columns: str = "fail"
-    missing_columns: str = "fail"
-    infers_columns: bool = False
-    """``columns`` were inferred; None if they are to be, from the first batch that is to run."""
-    bad_records: str = "fail"
-    max_bad_records: int | None = None
-    max_bad_share: float | None = None
-
-    @property
-    def has_to_infer(self) -> bool:
-        """Whether the columns of the files are to be inferred first."""
-        return self.infers_columns and not self.columns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabasePlan:
-    """What is asked of a database; see ``specs.JdbcSource``. Where it is, Spark's properties say."""
-
-    kind: str
-    """"postgresql", "mysql", "sqlite", or "jdbc": any other one."""
-    table: str | None
-    query: str | None
-    options: dict[str, str]
-    zone: str
-    partition_column: str | None = None
-    num_partitions: int | None = None
-    """None lets the application choose."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CursorPlan:
-    """How the rows of a batch with a cursor are read; see ``specs.TableSource`` and ``specs.JdbcSource``."""
-
-    rule: CursorRule
-    table: str = ""
-    """URI of a Delta table, or its name in the catalog; of a database, what is read, for people."""
-    is_named: bool = False
-    pre_filter_sql: str | None = None
-    max_rows: int | None = None
-    database: DatabasePlan | None = None
-    """None is a Delta table."""
-
-    def rule_over(self, column: str) -> CursorRule:
-        """Give the rule for the column of a batch, which may have been logged with another one."""
-        return replace(self.rule, column=column)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesPlan:
-    """How the changes of a batch are read; see ``specs.CdfSource``."""
-
-    table: str
-    """URI of a Delta table."""
-    deletes: str
-    replaces: bool = False
-    """Whether a batch takes the place of all rows: then they are those of the source, and no changes."""
-
-
-SOURCES: dict[str, Any] = {"files": FilesPlan, "cursor": CursorPlan, "changes": ChangesPlan}
-"""What a plan calls each kind of its source."""
+_SOURCES: dict[str, Any] = {kind.__name__: kind for kind in (FileSource, TableSource, JdbcSource, CdfSource)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +31,12 @@ class Plan:
     table: str
     checkpoint: str
     batches: tuple[int, ...]
-    source: FilesPlan | CursorPlan | ChangesPlan | None = None
-    """What the reader of the batches has to know of their source; None if it has to know nothing."""
+    source: SourceSpec | None = None
+    """As the user wrote it, with canonical URIs of its folders; None if its readers need nothing of it."""
+    inferred_columns: dict[str, str] | None = None
+    """With ``columns="infer"``: those of the batches before; None if the first one is to tell them."""
+    replaces: bool = False
+    """Whether each batch takes the place of all rows: then a feed gives its source's rows, and no changes."""
     sql: str = ""
     sql_params: dict[str, Any] = field(default_factory=dict)
     table_columns: dict[str, str] | None = None
@@ -114,48 +57,51 @@ class Plan:
     format: int = FORMAT
 
     @property
+    def infers_columns(self) -> bool:
+        """Whether the types of the files' columns are inferred from the first batch."""
+        return self.source is not None and self.source.infers_columns
+
+    @property
+    def has_to_infer(self) -> bool:
+        """Whether the columns of the files are to be inferred first."""
+        return self.infers_columns and not self.inferred_columns
+
+    @property
+    def file_columns(self) -> dict[str, str] | None:
+        """The columns of the files, declared or inferred; None if the files tell them."""
+        return self.inferred_columns if self.infers_columns else declared(self.files.columns)
+
+    @property
     def extends_columns(self) -> bool:
         """Whether each batch may add keys to the columns that were inferred."""
-        if not isinstance(self.source, FilesPlan) or self.source.extra_columns == "ignore":
+        if not self.infers_columns or self.files.extra_columns == "ignore":
             return False
-        is_json = self.source.infers_columns and self.source.format == "json"
-        return is_json and self.schema_evolution != "fail"
+        return self.files.format == "json" and self.schema_evolution != "fail"
 
     @property
     def reads_as_table(self) -> bool:
         """Whether what a batch is read as depends on the commits before it."""
-        if not isinstance(self.source, FilesPlan):
+        if not isinstance(self.source, FileSource):
             return False
         is_text = self.source.format in ("csv", "text")
-        return self.extends_columns or (
-            not self.source.columns and (self.source.infers_columns or not is_text)
-        )
+        return self.extends_columns or (not self.file_columns and (self.infers_columns or not is_text))
 
     @property
-    def files(self) -> FilesPlan:
-        """How files are read, for what reads nothing else.
-
-        :raises TypeError: The batches are of something else.
-        """
-        return self._source_as(FilesPlan)
+    def files(self) -> FileSource:
+        """How files are read, for what reads nothing else."""
+        return self._source_as(FileSource)
 
     @property
-    def cursor(self) -> CursorPlan:
-        """How rows are read by a cursor, for what reads nothing else.
-
-        :raises TypeError: The batches are of something else.
-        """
-        return self._source_as(CursorPlan)
+    def cursor(self) -> TableSource | JdbcSource:
+        """How rows are read by a cursor, for what reads nothing else."""
+        return self.source if isinstance(self.source, JdbcSource) else self._source_as(TableSource)
 
     @property
-    def changes(self) -> ChangesPlan:
-        """How changes are read, for what reads nothing else.
+    def changes(self) -> CdfSource:
+        """How changes are read, for what reads nothing else."""
+        return self._source_as(CdfSource)
 
-        :raises TypeError: The batches are of something else.
-        """
-        return self._source_as(ChangesPlan)
-
-    def _source_as(self, kind: type[_P]) -> _P:
+    def _source_as(self, kind: type[_S]) -> _S:
         if not isinstance(self.source, kind):
             msg = f"the batches of {self.checkpoint} are not read by a {kind.__name__}"
             raise TypeError(msg)
@@ -174,20 +120,11 @@ def encode(plan: Plan) -> bytes:
     """Give the bytes of a plan file, with every mapping in its order: columns are read by position."""
     value = asdict(plan)
     if plan.source:
-        kind = next(name for name, plan_class in SOURCES.items() if isinstance(plan.source, plan_class))
-        value["source"] = {"kind": kind, **value["source"]}
-    return json.dumps(value, ensure_ascii=False).encode()
-
-
-def _source(kind: str, **value: Any) -> Any:
-    for name, part in (("rule", CursorRule), ("database", DatabasePlan)):
-        if value.get(name):
-            value[name] = part(**_with_tuples(value[name]))
-    return SOURCES[kind](**_with_tuples(value))
-
-
-def _with_tuples(value: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(item) if isinstance(item, list) else item for name, item in value.items()}
+        value["source"] = {"kind": type(plan.source).__name__, **value["source"]}
+        for bound in ("initial_value", "end_value"):  # each slice has its own, with their types
+            value["source"].get("cursor", {}).pop(bound, None)
+    # Times in a source become text, which it takes as well.
+    return json.dumps(value, ensure_ascii=False, default=str).encode()
 
 
 def decode(data: bytes) -> Plan:
@@ -202,9 +139,8 @@ def decode(data: bytes) -> Plan:
             kept="the table and the log; nothing was written",
             do="install the same version of airflow-provider-scope on the worker and where Spark runs",
         )
-    value["batches"] = tuple(value["batches"])
-    value["quarantines"] = tuple(value["quarantines"])
-    value["partition_by"] = tuple(value["partition_by"])
+    for name in ("batches", "quarantines", "partition_by"):
+        value[name] = tuple(value[name])
     if source := value["source"]:
-        value["source"] = _source(**source)
+        value["source"] = _SOURCES[source.pop("kind")](**source)
     return Plan(**value)

@@ -153,8 +153,9 @@ def _check_sql(values: Mapping[str, Any]) -> None:
         return
     over_view(sql, "data")
     # Nothing to check without columns in it, and the parser costs a quarter of a second to import.
-    if sql != SELECT_ALL and isinstance(source, FileSource) and isinstance(source.columns, Mapping):
-        check_select(sql, source.columns)
+    columns = source.declared_columns if source else None
+    if sql != SELECT_ALL and columns is not None:
+        check_select(sql, columns)
 
 
 def _params(value: Any) -> Any:
@@ -179,12 +180,12 @@ def _check_write(write: Write, sql: str, source: Any, table: Any) -> None:
 
     :raises InputError: The rows do not have one, or have one that the write adds.
     """
-    selected = source.columns if isinstance(source, FileSource) and sql == SELECT_ALL else None
+    selected = source.declared_columns if source and sql == SELECT_ALL else None
     declared = table.columns if isinstance(table, TableSpec) else None
     for columns in (selected, declared):
         if isinstance(columns, Mapping):
             with_own_columns({name: str(kind) for name, kind in columns.items()}, write)
-    if isinstance(selected, Mapping):
+    if selected is not None:
         check_columns(write, selected)
     elif isinstance(declared, Mapping) and table.schema_evolution == "fail":
         # The rows of a batch have all columns of the table, and no others.
@@ -317,11 +318,6 @@ def source_from(value: Any) -> AnySource:
     named = value if isinstance(value, Mapping) else {}
     kind = next((kind for field, kind in _BY_FIELD if field in named), FileSource)
     return validation.from_dict(kind, "source", value)
-
-
-def puts_bad_records_aside(source: AnySource) -> bool:
-    """Whether records that cannot be loaded go to the quarantine; only files have such."""
-    return isinstance(source, FileSource) and source.bad_records == "quarantine"
 
 
 def files_of(source: AnySource) -> FileSource:

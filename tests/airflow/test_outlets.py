@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _without_a_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembly, "spark_runner", lambda *_: DeltaEngine())
+    monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: DeltaEngine())
 
 
 def land(folder: Path, name: str, *ids: int) -> None:

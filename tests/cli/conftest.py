@@ -125,5 +125,5 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
     """One hour after the last run. Batches are run and fenced by deltalake instead of by Spark."""
     monkeypatch.setattr(clock, "now_ms", lambda: NOW_MS + HOUR_MS)
-    monkeypatch.setattr(assembly, "spark_runner", lambda *_: DeltaEngine())
+    monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: DeltaEngine())
     return Desk(DeltaWorld(tmp_path), capsys)

@@ -24,7 +24,9 @@ def desk(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     from airflow_provider_scope.engines import assembly
 
     desk.world = ChangeWorld(desk.world.folder)
-    monkeypatch.setattr(assembly, "spark_runner", lambda *_: desk.world.engine(lambda c, do, torn=None: do()))
+    monkeypatch.setattr(
+        assembly, "spark_engine", lambda *_, **__: desk.world.engine(lambda c, do, torn=None: do())
+    )
     monkeypatch.setattr(clock, "now_ms", lambda: desk.world.now_ms)
     return desk
 

@@ -415,7 +415,7 @@ def test_a_pipeline_without_open_jobs_goes_on_with_spark_after_an_empty_transact
     world.open()
     world.land(1, 2, 3)
     world.run()
-    monkeypatch.setattr(assembly, "spark_runner", lambda *_: SparkOfFlights())
+    monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: SparkOfFlights())
 
     code, out, _ = scope("accept-table", world.table, "--engine", "spark", "--yes")
     again = scope("accept-table", world.table, "--engine", "spark", "--yes")

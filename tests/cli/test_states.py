@@ -14,7 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.sources.cursor.source import CursorRows
-from airflow_provider_scope.sources.cursor.state import CursorState, decode, window_bounds
+from airflow_provider_scope.sources.cursor.state import CursorState, decode
+from airflow_provider_scope.specs import Cursor, TableSource
 from airflow_provider_scope.values import Window
 from tests.cli.test_plan import only_reads, planned
 from tests.crash.world import DeltaWorld
@@ -68,8 +69,8 @@ class CursorWorld(DeltaWorld):
         return CursorEngine(gate, self.orders, self.checkpoint)
 
     def source(self, log: Any, rules: Any) -> CursorRows:
-        first, end = window_bounds(self.window) if self.window else (None, None)
-        return CursorRows(log=log, table=self.orders, is_pinned=True, column="id", first=first, end=end)
+        spec = TableSource(table=self.orders, cursor=Cursor(column="id"))
+        return CursorRows(spec=spec, log=log, window=self.window)
 
     def order(self, *ids: int) -> None:
         rows = pa.table({"id": ids, "day": [1] * len(ids)}, schema=SOURCE)
@@ -84,7 +85,9 @@ def desk(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     from airflow_provider_scope.engines import assembly
 
     desk.world = CursorWorld(desk.world.folder)
-    monkeypatch.setattr(assembly, "spark_runner", lambda *_: desk.world.engine(lambda c, do, torn=None: do()))
+    monkeypatch.setattr(
+        assembly, "spark_engine", lambda *_, **__: desk.world.engine(lambda c, do, torn=None: do())
+    )
     return desk
 
 

@@ -77,14 +77,15 @@ class ApplicationInProcess:
         from pyspark.errors import PySparkException
 
         from airflow_provider_scope.spark import app
-        from airflow_provider_scope.spark.plan import FilesPlan, Plan
+        from airflow_provider_scope.spark.plan import Plan
+        from airflow_provider_scope.specs import FileSource
 
         plan = Plan(
             pipeline=work.pipeline,
             table=work.table,
             checkpoint=work.checkpoint,
             batches=tuple(entry.seq for entry in entries),
-            source=FilesPlan(format="parquet", columns=None, options={}),
+            source=FileSource(roots="/in", format="parquet"),
             sql="SELECT id, day, source_file_uri AS file FROM @data",
             sql_params={},
             table_columns=None,

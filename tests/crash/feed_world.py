@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.values import VersionSlice
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.memory_engine import MemoryEngine
@@ -73,7 +74,11 @@ class FeedWorld(MemoryWorld):
     """A slice that the source cannot have."""
 
     def source(self, log: CheckpointLog, rules: Rules) -> Source:
-        return ChangeRows(place=log.location, table=TABLE, storage=self.memory, max_commits=self.max_files)
+        return ChangeRows(
+            spec=CdfSource(table=TABLE, max_commits_per_batch=self.max_files),
+            place=log.location,
+            storage=self.memory,
+        )
 
     def engine(self, gate: Gate) -> BatchLoop:
         return FeedInMemory(self.delta, self.memory, gate)

@@ -21,9 +21,10 @@ import psutil
 from deltalake import DeltaTable
 
 from airflow_provider_scope.delta.write_rules import VALID_FROM, VALID_TO
-from airflow_provider_scope.engines.spark import SparkRunner
+from airflow_provider_scope.engines.spark import SubmitEngine
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.specs import FileSource, Merge, Scd2, SparkEngine, TableSpec
+from airflow_provider_scope.specs.ingest import Ingest
 from tests.crash.world import DeltaWorld
 from tests.support.faulty_storage import FaultyStorage, open_gate
 from tests.support.processes import PROJECT
@@ -80,22 +81,23 @@ class SparkWorld(DeltaWorld):
         )
 
     def engine(self, gate: Gate) -> Any:
-        return SparkRunner(
-            engine=SparkEngine(conf={"spark.sql.shuffle.partitions": "2"}),
-            source=FileSource(
-                roots=(self.root,),
-                patterns=(".*",),
-                format="parquet",
-                bad_records="quarantine" if self.puts_aside else "fail",
+        return SubmitEngine(
+            settings=SparkEngine(conf={"spark.sql.shuffle.partitions": "2"}),
+            ingest=Ingest(
+                delta_location=self.table,
+                source=FileSource(
+                    roots=(self.root,),
+                    patterns=(".*",),
+                    format="parquet",
+                    bad_records="quarantine" if self.puts_aside else "fail",
+                ),
+                table=TableSpec(expect={"even": "id % 2 = 0"} if self.puts_aside else None),
+                sql="SELECT id, day, source_file_uri AS file FROM @data" if self.write == "append" else KEYS,
+                write=self.write,
             ),
-            table=TableSpec(expect={"even": "id % 2 = 0"} if self.puts_aside else None),
-            sql="SELECT id, day, source_file_uri AS file FROM @data" if self.write == "append" else KEYS,
-            write=self.write,
-            sql_params={},
             storage=FaultyStorage(self.storage, gate),
             log_file=self.folder / "spark.log",
             new_id=lambda: str(uuid.uuid4()),
-            quarantine=f"{self.table}_quarantine",
             report=lambda _line: None,
         )
 

@@ -19,11 +19,12 @@ from pyspark.errors import PySparkException
 from airflow_provider_scope.exceptions import BadFileError, ScopeProviderError
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.protocol.records import OffsetEntry
+from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.files.quarantine import NOTHING_GOOD
 from airflow_provider_scope.spark.files.reading import read_by, select
-from airflow_provider_scope.spark.plan import FilesPlan, Plan
+from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.values import FileEntry, FileSlice
 
 if TYPE_CHECKING:
@@ -64,8 +65,11 @@ class Lab:
             table=f"file://{self.table}",
             checkpoint=f"file://{self.folder}/checkpoint",
             batches=tuple(range(batches)),
-            source=FilesPlan(
-                format=self.case.format, columns=self.case.source_columns, options=self.case.options
+            source=FileSource(
+                roots="/in",
+                format=self.case.format,
+                columns=self.case.source_columns,
+                options=self.case.options,
             ),
             sql=self.case.sql,
             sql_params={},

@@ -151,7 +151,7 @@ def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flights:
     made.land(6, "_hidden.parquet")
     engine = DeltaEngine()
     engine.report = print
-    monkeypatch.setattr(assembly, "spark_runner", lambda *_: engine)
+    monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: engine)
     with DAG("flights", schedule=None) as dag:
         DeltaIncrementalIngestOperator(
             task_id="ingest", **{k: v for k, v in made.raw.items() if v is not None}

@@ -33,7 +33,7 @@ def flights(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Flights:
             made.run(engine)
     looking = DeltaEngine()
     looking.stores = ()  # type: ignore[attr-defined] # as Spark's has them
-    monkeypatch.setattr(assembly, "spark_runner", lambda *_: looking)
+    monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: looking)
     del made.raw["window_start"], made.raw["window_end"]
     with DAG("flights", schedule=None) as dag:
         DeltaIncrementalIngestOperator(

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_scope import specs
 from airflow_provider_scope.engines import application
-from airflow_provider_scope.engines.spark import SparkRunner
+from airflow_provider_scope.engines.spark import ApplicationEvents
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.protocol.report import BatchReport, RunReport
 from airflow_provider_scope.protocol.view import batch_report
@@ -22,7 +22,6 @@ from airflow_provider_scope.sources.files.spec import MAX_FILES_ON_SPARK, REFUSE
 from airflow_provider_scope.spark.settings import EXACT, EXACT_AT_START
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.ingest import Mode
-from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.values import TEXT_FORMATS, FileEntry, VersionSlice, usual_pattern
 from tests.docs.pages import DOCS, blocks, code, rows, section
 from tests.support.values import a_commit, an_entry
@@ -258,19 +257,9 @@ def test_the_progress_that_is_shown_is_what_the_engine_reports():
     log = re.search(r"Spark's log: (\S+)", progress)
     assert log
     lines: list[str] = []
-    runner = SparkRunner(
-        engine=specs.SparkEngine(),
-        source=specs.FileSource(roots="/data/landing", format="parquet"),
-        table=specs.TableSpec(),
-        sql="SELECT * FROM @data",
-        sql_params={},
-        storage=LocalStorage(),
-        log_file=Path(log[1]),
-        new_id=lambda: "id",
-        report=lines.append,
-    )
+    events = ApplicationEvents(lines.append, Path(log[1]), lambda entries: None, None)
 
-    runner._on_event({"event": "batch", "seq": 8, "what": "5 files", "version": None, "seconds": 0.2})
-    runner._on_event({"event": "batch", "seq": 9, "what": "2 files", "version": 9, "seconds": 1.4})
+    events.take({"event": "batch", "seq": 8, "what": "5 files", "version": None, "seconds": 0.2})
+    events.take({"event": "batch", "seq": 9, "what": "2 files", "version": 9, "seconds": 1.4})
 
     assert progress.splitlines()[1:] == lines

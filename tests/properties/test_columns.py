@@ -12,7 +12,7 @@ from airflow_provider_scope import validation
 from airflow_provider_scope.columns import columns_from, declared
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.spark import plan as plans
-from airflow_provider_scope.spark.plan import FilesPlan, Plan
+from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.specs import FileSource, TableSpec
 from tests.support.strategies import UTF8
 
@@ -51,7 +51,7 @@ def test_columns_come_out_of_specs_dicts_and_the_plan_file_in_their_order(
         table="file:///table",
         checkpoint="file:///table/_checkpoint",
         batches=(0,),
-        source=FilesPlan(format="csv", columns=declared(ingest.source.columns), options={}),
+        source=ingest.source,
         sql=ingest.sql,
         sql_params={},
         table_columns=declared(ingest.table.columns),

@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.assembly import RunContext, assemble
-from airflow_provider_scope.engines.sources import make_files
 from airflow_provider_scope.exceptions import InputError, StorageError
+from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.specs import ScopeEngine
 from airflow_provider_scope.specs.ingest import ingest_from
 from tests.airflow.test_scope_operator import a_context, load
@@ -152,7 +152,7 @@ def test_on_spark_the_limits_are_the_seeds(tmp_path):
     ingest = ingest_from({**dict.fromkeys(names), **raw, "write": "append", "full_refresh": False})
     assert ingest
 
-    files = make_files(ingest.source, None, None, 0, None)
+    files = Files.of(ingest.source, None, None, 0)
 
     assert (files.max_files, files.max_bytes) == (1_000, 10_737_418_240_000)
 

@@ -16,10 +16,11 @@ from pyspark.errors import PySparkException
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.protocol.records import OffsetEntry
+from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.files.quarantine import sorted_out
 from airflow_provider_scope.spark.files.reading import read_by, select
-from airflow_provider_scope.spark.plan import FilesPlan, Plan
+from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.values import FileEntry, FileSlice
 from tests.real_airflow import postgres
@@ -32,12 +33,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-FILES = {item.name for item in fields(FilesPlan)}
+FILES = {item.name for item in fields(FileSource)}
 
 
 def changed(plan: Plan, **changes: Any) -> Plan:
     """Give a plan with other values; what belongs to the files goes there."""
     of_files = {name: changes.pop(name) for name in FILES & {*changes}}
+    if changes.pop("infers_columns", False):
+        changes["inferred_columns"], of_files["columns"] = of_files.get("columns"), "infer"
     return replace(plan, source=replace(plan.files, **of_files), **changes)
 
 
@@ -53,7 +56,7 @@ class Bench:
             table=f"file://{self.table}",
             checkpoint=f"file://{folder}/checkpoint",
             batches=(),
-            source=FilesPlan(format="parquet", columns=None, options={}),
+            source=FileSource(roots="/in", format="parquet"),
             sql="SELECT * FROM @data",
             sql_params={},
             table_columns=None,

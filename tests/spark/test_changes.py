@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_scope.engines.spark import SessionEngine
 from airflow_provider_scope.exceptions import ChangeFeedError, InputError, MergeKeyError
 from tests.support import delta_statements, warm
 
@@ -486,7 +487,7 @@ def test_a_run_that_dies_around_the_commit_is_completed_by_the_next_one(
 ) -> None:
     source.do("INSERT INTO @s VALUES (1, 'a'), (2, 'b')", "DELETE FROM @s WHERE id = 2")
     pipe = source.pipe("append")
-    run = warm.WarmRunner._run_here
+    run = SessionEngine.run_plan
 
     def dying(*arguments: Any, **more: Any) -> None:
         if dies == "after":
@@ -494,7 +495,7 @@ def test_a_run_that_dies_around_the_commit_is_completed_by_the_next_one(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(warm.WarmRunner, "_run_here", dying)
+        patch.setattr(SessionEngine, "run_plan", dying)
         with pytest.raises(KeyboardInterrupt):
             pipe.run()
     source.do("INSERT INTO @s VALUES (3, 'c')")

@@ -18,6 +18,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from airflow_provider_scope.delta.write_rules import ROW_HASH, VALID_FROM, VALID_TO
+from airflow_provider_scope.engines.spark import SessionEngine
 from airflow_provider_scope.sources.feed.state import TIMESTAMP, TYPE, VERSION
 from tests.spark.test_changes import Source
 from tests.spark.test_merge_model import FASTER
@@ -258,7 +259,7 @@ def test_each_target_is_what_the_model_says_whatever_was_committed_and_whenever_
     source = Source(session, tmp_path, **settings)
     history = FeedHistory(source.do, source.path, chance, mapped=mapping == "name")
     fate = Fate(chance)
-    monkeypatch.setattr(warm.WarmRunner, "_run_here", fate.around(warm.WarmRunner._run_here))
+    monkeypatch.setattr(SessionEngine, "run_plan", fate.around(SessionEngine.run_plan))
     # Two of the others beside the usual ones, and others with each source.
     turn = 2 * (vectors == "true") + (mapping == "name")
     numbers = range(len(TARGETS)) if COMMITS >= MANY else (0, 1, 2 + turn, 2 + (turn + 4) % 7)

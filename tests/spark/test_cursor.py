@@ -17,11 +17,10 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_provider_scope.exceptions import CursorError, InputError, StorageError, TableGoneError
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.log import CheckpointLog
-from airflow_provider_scope.sources.cursor.spec import Cursor
 from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.spark import settings as core_settings
 from airflow_provider_scope.spark.cursor import Reading
-from airflow_provider_scope.spark.plan import CursorPlan
+from airflow_provider_scope.specs import Cursor, TableSource
 from airflow_provider_scope.values import CursorSlice, Window
 from tests.support import warm
 
@@ -434,7 +433,7 @@ def test_files_that_cannot_hold_new_rows_are_not_read(source: Source, spark: Any
         source.add(n=values if kind == "bigint" else values.cast(pa.decimal128(38, 18)), t=["x"] * 10)
     before = CursorState(column="n", kind=kind, last="39").encode()
     found = CursorSlice(before, "n", None, None, None, None)
-    plan = CursorPlan(rule=Cursor(column="n").rule)
+    plan = TableSource(table="/t", cursor=Cursor(column="n"))
     data = spark.read.format("delta").load(str(source.path))
     reading = Reading(spark, plan, found, f"file://{source.folder}/b", data, is_repeatable=True)
     new = reading._candidates()

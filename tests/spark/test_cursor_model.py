@@ -13,10 +13,9 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_scope.exceptions import CursorError
-from airflow_provider_scope.sources.cursor.spec import Cursor
 from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.spark.cursor import Reading
-from airflow_provider_scope.spark.plan import CursorPlan
+from airflow_provider_scope.specs import Cursor, TableSource
 from airflow_provider_scope.values import CursorSlice
 from tests.support.cursor_model import Model, Replay
 
@@ -160,7 +159,7 @@ def test_rows_that_differ_each_time_they_are_read_are_read_once(spark: Any, tmp_
     data = spark.range(400).selectExpr("id", f"{toss} AS n")
     before = CursorState(column="n", kind="int", last="0").encode()
     found = CursorSlice(before, "n", None, None, None, None)
-    plan = CursorPlan(rule=Cursor(column="n").rule)
+    plan = TableSource(table="/t", cursor=Cursor(column="n"))
     with Reading(spark, plan, found, f"file://{tmp_path}/b", data).held() as new:
         ids = [row["id"] for row in new.rows.collect()]
 

@@ -25,14 +25,7 @@ MICROSECOND = timedelta(microseconds=1)
 def started(spark: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count how often Spark was started."""
     warm.use(monkeypatch, spark)
-    run, found = warm.WarmRunner._run_here, []
-
-    def counted(self: Any, work: Any, entries: Any, *, fence: bool) -> None:
-        found.append(len(entries))
-        run(self, work, entries, fence=fence)
-
-    monkeypatch.setattr(warm.WarmRunner, "_run_here", counted)
-    return found
+    return warm.count_plans(monkeypatch)
 
 
 def pipe_of(folder: Path, **more: Any) -> warm.Pipe:

@@ -66,14 +66,7 @@ def test_the_hash_of_a_row_is_the_one_that_spark_makes(spark: Any) -> None:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count how often Spark was started."""
-    run, found = warm.WarmRunner._run_here, []
-
-    def counted(self: Any, work: Any, entries: Any, *, fence: bool) -> None:
-        found.append(len(entries))
-        run(self, work, entries, fence=fence)
-
-    monkeypatch.setattr(warm.WarmRunner, "_run_here", counted)
-    return found
+    return warm.count_plans(monkeypatch)
 
 
 @pytest.mark.jdbc

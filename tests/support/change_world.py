@@ -11,6 +11,7 @@ from airflow_provider_scope.exceptions import SparkJobFailedError
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.metadata import FeedMetadata
 from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.table_log import SourceLog
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
@@ -63,7 +64,11 @@ class ChangeWorld(DeltaWorld):
         return ChangeEngine(gate, self.orders, self.fails_at)
 
     def source(self, log: Any, rules: Any) -> ChangeRows:
-        return ChangeRows(place=log.location, table=self.orders, storage=self.storage, max_commits=2)
+        return ChangeRows(
+            spec=CdfSource(table=self.orders, max_commits_per_batch=2),
+            place=log.location,
+            storage=self.storage,
+        )
 
     def order(self, *ids: int, **settings: str) -> None:
         rows = pa.table({"id": ids, "day": [1] * len(ids)}, schema=SOURCE)

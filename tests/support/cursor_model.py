@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from airflow_provider_scope.sources.cursor.spec import Cursor, bound_of
 from airflow_provider_scope.spark.cursor import Reading
-from airflow_provider_scope.spark.plan import CursorPlan
+from airflow_provider_scope.specs import TableSource
 from airflow_provider_scope.values import CursorSlice
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Replay:
         # Not by createDataFrame: it makes times without zone into instants.
         pq.write_table(source, path)
         data = self.spark.read.parquet(str(path))
-        plan = CursorPlan(rule=cursor.rule, max_rows=self.max_rows)
+        plan = TableSource(table="/t", cursor=cursor, max_rows_per_batch=self.max_rows)
         first, end = (bound_of("value", value) for value in (cursor.initial_value, cursor.end_value))
         found = CursorSlice(
             self.state, cursor.column, first and first.encode(), end and end.encode(), None, None

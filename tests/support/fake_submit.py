@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.engines.spark import SparkRunner
+from airflow_provider_scope.engines.spark import SubmitEngine
 from airflow_provider_scope.engines.submit import SubmitHook
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.protocol.engine import Work
-from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
+from airflow_provider_scope.specs import SparkEngine
 from airflow_provider_scope.stores.local import LocalStorage
+from tests.support.values import an_ingest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from airflow_provider_scope.stores.protocol import Store
 
 PATIENCE = 30
 """Seconds until a test that waits for something gives up; nothing waits that long when all is well."""
@@ -72,13 +75,11 @@ class Fake:
             self.hook(**conf).run("main.py", ["the plan"])
         return caught.value
 
-    def runner(self, **engine: Any) -> SparkRunner:
-        return SparkRunner(
-            engine=SparkEngine(**engine),
-            source=FileSource(roots="/in", format="parquet"),
-            table=TableSpec(),
-            sql="SELECT * FROM @data",
-            sql_params={},
+    def runner(self, stores: tuple[Store, ...] = (), **engine: Any) -> SubmitEngine:
+        return SubmitEngine(
+            stores=stores,
+            settings=SparkEngine(**engine),
+            ingest=an_ingest(),
             storage=LocalStorage(),
             log_file=self.log_file,
             new_id=lambda: "11111111-1111-1111-1111-111111111111",

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry, TableIdentity
 from airflow_provider_scope.sources.files.discovery import Rules
+from airflow_provider_scope.specs import FileSource
+from airflow_provider_scope.specs.ingest import Ingest
 from airflow_provider_scope.values import FileEntry, FileSlice, Position
 
 if TYPE_CHECKING:
@@ -77,3 +79,9 @@ def a_commit(seq: int, **kwargs: Any) -> CommitRecord:
         "committed_at_ms": 1_767_225_600_000,
     }
     return CommitRecord(seq=seq, **{**defaults, **kwargs})
+
+
+def an_ingest(**arguments: Any) -> Ingest:
+    """Give an operator's arguments as values; by default, files are appended to a table."""
+    source = FileSource(roots="/in", format="parquet")
+    return Ingest(**{"delta_location": "/delta/table", "source": source, **arguments})

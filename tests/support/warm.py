@@ -2,61 +2,46 @@
 
 from __future__ import annotations
 
-import uuid
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable, QueryBuilder
 
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.engines.spark import SparkRunner
-from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.sources.cursor.databases import CONF
-from airflow_provider_scope.spark import app
-from airflow_provider_scope.spark import plan as plans
+from airflow_provider_scope.engines.spark import SessionEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     import pytest
 
-    from airflow_provider_scope.protocol.engine import More, Work
-    from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.protocol.run import MicroBatchExecution
+    from airflow_provider_scope.protocol.source import Request
+    from airflow_provider_scope.spark.plan import Plan
 
 
-class WarmRunner(SparkRunner):
-    """Gives the plan to the application's own function, in a session that is there."""
-
-    session: Any = None
-
-    def _submit(
-        self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
-    ) -> None:
-        while entries:
-            self._run_here(work, entries, fence=fence)
-            entries = more() if more else ()
-
-    def _run_here(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:
-        plan = plans.decode(plans.encode(self.plan(work, entries, fence=fence)))
-        if self.database:
-            for name, value in self.database.spark_conf.items():
-                if name.startswith(CONF):
-                    type(self).session.conf.set(name, value)
-        try:
-            app.run(type(self).session, plan)
-        except ScopeProviderError:
-            raise
-        except Exception as err:
-            raise app.as_error(err) from err
+SESSION: Any = None
+"""The session in which the batches of pipes run."""
 
 
 def use(monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
-    """Let every Spark engine of a test be a warm one."""
-    monkeypatch.setattr(WarmRunner, "session", session)
-    monkeypatch.setattr(assembly, "SparkRunner", WarmRunner)
+    """Let the batches of every pipe of a test run in this session."""
+    monkeypatch.setattr(sys.modules[__name__], "SESSION", session)
+
+
+def count_plans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Give a list that gets, each time Spark would be started, how many batches it is given."""
+    run_plan, counts = SessionEngine.run_plan, list[int]()
+
+    def counted(self: SessionEngine, plan: Plan) -> None:
+        counts.append(len(plan.batches))
+        run_plan(self, plan)
+
+    monkeypatch.setattr(SessionEngine, "run_plan", counted)
+    return counts
 
 
 @dataclass
@@ -75,7 +60,7 @@ class Pipe:
         report: RunReport = execution.run(request)
         return report
 
-    def execution(self, **changes: Any) -> Any:
+    def execution(self, **changes: Any) -> tuple[MicroBatchExecution, Request]:
         raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)
         raw |= {"delta_location": str(self.table), "sql": SELECT_ALL, "write": "append", "engine": {}}
         window = changes.pop("window", None)
@@ -87,10 +72,9 @@ class Pipe:
 
             ingest = replace(ingest, mode="data_interval", window=window)
         context = assembly.RunContext(
-            task="dag.task", log_file=self.folder / "spark.log", report=lambda _: None
+            task="dag.task", log_file=self.folder / "spark.log", report=lambda _: None, session=SESSION
         )
         execution, request, _ = assembly.assemble(ingest, context)
-        execution.new_id = lambda: str(uuid.uuid4())
         return execution, request
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:

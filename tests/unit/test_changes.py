@@ -333,7 +333,9 @@ def test_a_first_load_may_begin_at_the_next_version_and_not_behind_it(
             tmp_path / "src", rows, mode="append", configuration={"delta.enableChangeDataFeed": "true"}
         )
     source = ChangeRows(
-        place="here", table=f"file://{tmp_path}/src", storage=LocalStorage(), start_version=start
+        spec=CdfSource(table=f"file://{tmp_path}/src", start_version=start),
+        place="here",
+        storage=LocalStorage(),
     )
     source.read_source_log()
     report = source.begin_report(0)

@@ -338,7 +338,7 @@ def test_the_source_of_a_task_says_where_it_is(
     world = ChangeWorld(tmp_path)
     world.order(1)
     engine = world.engine(lambda call, do, torn=None: do())
-    monkeypatch.setattr(assembly, "spark_runner", lambda *_: engine)
+    monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: engine)
     location = {"metadata_location": local(world.metadata)} if asked else {}
     made = ingest(table=local(world.orders), target=local(world.table), **location)
     context = assembly.RunContext(task="d.t", log_file=tmp_path / "log", report=lambda _: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +18,6 @@ from airflow_provider_scope.protocol.intervals import (
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import Pipeline
 from airflow_provider_scope.protocol.takeover import Epoch
-from airflow_provider_scope.sources.files.source import check_not_loaded_before
 from airflow_provider_scope.specs.ingest import ARGUMENTS, TEMPLATES, ingest_from
 from airflow_provider_scope.values import Window
 from tests.crash.world import NOW_MS, MemoryWorld
@@ -201,7 +201,8 @@ def test_a_table_with_intervals_is_not_replaced_as_a_whole() -> None:
 def check_day(world: MemoryWorld, day: int) -> None:
     log = CheckpointLog(world.storage, f"{world.table}/_checkpoint")
     window = Window(NOW_MS - (day + 1) * DAY, NOW_MS - day * DAY)
-    check_not_loaded_before(log, world.audit_files(log), (world.root,), window, NOW_MS)
+    source = world.source(world.log(), replace(world.asked()[1], window=window))
+    source.check_not_loaded_before(log, world.audit_files(log), NOW_MS)
 
 
 def test_an_interval_whose_files_were_loaded_before_is_refused() -> None:

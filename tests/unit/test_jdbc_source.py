@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.engines.sources import plan_of
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.databases import database_of
-from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.specs import Cursor, JdbcSource
 from airflow_provider_scope.specs.ingest import source_from
 
@@ -49,24 +47,17 @@ def test_what_is_not_valid_is_refused(fields: dict[str, Any], told: str) -> None
         JdbcSource(conn_id="shop", cursor=CURSOR, **fields)
 
 
-def test_a_plan_says_by_what_and_in_how_many_parts_the_rows_are_read() -> None:
-    source = JdbcSource(
-        conn_id="shop", table="t", cursor=CURSOR, partition_column="id", num_partitions="{{ 4 }}"
-    )
+def test_a_number_that_a_template_renders_to_text_is_one() -> None:
+    columns = {"cursor": CURSOR, "partition_column": "id"}
+    source = JdbcSource(conn_id="shop", table="t", num_partitions="{{ 4 }}", **columns)  # type: ignore[arg-type]
     assert source.num_partitions == "{{ 4 }}"
-    source = JdbcSource(conn_id="shop", table="t", cursor=CURSOR, partition_column="id", num_partitions="4")  # type: ignore[arg-type] # as a template renders it
-    plan = plan_of(source, "append", None, fence=False, database="postgresql")
-    assert isinstance(plan, plans.CursorPlan)
-    assert plan.database
-    assert (plan.database.partition_column, plan.database.num_partitions) == ("id", 4)
+    source = JdbcSource(conn_id="shop", table="t", num_partitions="4", **columns)  # type: ignore[arg-type]
+    assert source.num_partitions == 4
 
 
 def test_parts_of_a_table_need_no_column() -> None:
     source = JdbcSource(conn_id="shop", table="t", cursor=CURSOR, num_partitions=3)
-    plan = plan_of(source, "append", None, fence=False, database="postgresql")
-    assert isinstance(plan, plans.CursorPlan)
-    assert plan.database
-    assert (plan.database.partition_column, plan.database.num_partitions) == (None, 3)
+    assert (source.partition_column, source.num_partitions) == (None, 3)
     assert JdbcSource(conn_id="shop", query="SELECT 1", cursor=CURSOR, num_partitions=1).num_partitions == 1
 
 
@@ -79,18 +70,3 @@ def test_a_database_that_shares_no_snapshot_is_not_read_in_parts(monkeypatch: py
             database_of("shop", parts=2)
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", "postgres://me@shop/sales")
     assert database_of("shop", parts=2).kind == "postgresql"
-
-
-def test_a_plan_comes_back_as_it_was_and_holds_no_connection() -> None:
-    source = JdbcSource(conn_id="shop", query="SELECT 1 AS n", cursor=CURSOR, options={"FETCHSIZE": "5"})
-    plan = plans.Plan(
-        pipeline="p",
-        table="t",
-        checkpoint="c",
-        batches=(1,),
-        source=plan_of(source, "append", None, fence=False, database="postgresql"),
-    )
-    assert plans.decode(plans.encode(plan)) == plan
-    assert plan.cursor.database == plans.DatabasePlan(
-        kind="postgresql", table=None, query="SELECT 1 AS n", options={"fetchsize": "5"}, zone="UTC"
-    )

@@ -13,6 +13,7 @@ from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.cursor.state import CursorState
+from airflow_provider_scope.specs import Cursor, TableSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,7 @@ def test_a_version_that_another_run_loaded_meanwhile_is_no_other_table(
 ) -> None:
     table = str(tmp_path / "source")
     write_deltalake(table, pa.table({"id": [1]}))
-    source = CursorRows(log=LOG, table=f"file://{table}", is_pinned=True, column="id", first=None, end=None)
+    source = CursorRows(spec=TableSource(table=f"file://{table}", cursor=Cursor(column="id")), log=LOG)
     view: Any = SimpleNamespace(next_seq=0, state=None)
     source.discover(None, view, RunReport(roots=(), now_ms=0))  # type: ignore[arg-type]
     write_deltalake(table, pa.table({"id": [2]}), mode="append")

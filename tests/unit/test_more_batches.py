@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_scope.engines.spark import ApplicationEvents
 from airflow_provider_scope.exceptions import SparkJobFailedError, StorageError
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark import plan as plans
@@ -155,9 +156,11 @@ def test_an_application_waits_for_its_next_plan_for_some_time(
     assert path.endswith("/plan-3")
 
 
-def test_what_is_told_of_each_batch_is_a_warning_once(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
-    runner = fake.runner()
+def test_what_is_told_of_each_batch_is_a_warning_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    events = ApplicationEvents(print, tmp_path, lambda entries: None, None)
     for seq, told in ((0, "late rows"), (1, "late rows"), (1, "no index")):
-        runner._on_event({"event": "notice", "seq": seq, "told": told})
+        events.take({"event": "notice", "seq": seq, "told": told})
 
     assert [one.getMessage() for one in caplog.records] == ["batch 0: late rows", "batch 1: no index"]

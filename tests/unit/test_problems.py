@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import BadFileError, SourceUnreadableError
 from airflow_provider_scope.protocol.records import OffsetEntry
+from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.spark.files.listing import (
     Problem,
     bad_files,
@@ -15,7 +16,7 @@ from airflow_provider_scope.spark.files.listing import (
     read_problem,
     unreadable_footers,
 )
-from airflow_provider_scope.spark.plan import FilesPlan, Plan
+from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.values import FileEntry, FileSlice
 
 DAMAGED = (
@@ -94,17 +95,18 @@ REPAIR = (
     "- repair the file, and abandon the batch with `airflow scope abandon`: the next run loads its files as"
 )
 NEW_KEYS = Problem("file:///in/c.csv", "it has keys b", hint="declare `columns`")
-INFERRED = {"infers_columns": True, "columns": {"a": "int"}, "format": "json"}
+INFERRED = {"columns": "infer", "format": "json"}
 
 
 def plan_of(*, schema_evolution: str = "fail", **files: Any) -> Plan:
-    source = FilesPlan(**{"format": "csv", "columns": None, "options": {}, **files})
+    source = FileSource(**{"roots": "/in", "format": "csv", **files})
     return Plan(
         pipeline="p",
         table="/t",
         checkpoint="/c",
         batches=(3,),
         source=source,
+        inferred_columns={"a": "int"} if source.infers_columns else None,
         schema_evolution=schema_evolution,
     )
 

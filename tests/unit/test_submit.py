@@ -181,8 +181,7 @@ def test_spark_is_given_the_properties_the_jars_and_the_user_of_each_store(fake)
         'echo "user $HADOOP_USER_NAME"; echo "arguments $*"\n'
         'for last; do case "$last" in *.conf) grep fs.azure "$last";; esac; done',
     )
-    runner = fake.runner(conf={"spark.hadoop.fs.azure.note": "mine"})
-    runner.stores = (
+    stores = (
         Store(
             storage=LocalStorage(),
             spark_conf={
@@ -193,6 +192,7 @@ def test_spark_is_given_the_properties_the_jars_and_the_user_of_each_store(fake)
         ),
         Store(storage=LocalStorage(), environment={"HADOOP_USER_NAME": "loader"}),
     )
+    runner = fake.runner(stores, conf={"spark.hadoop.fs.azure.note": "mine"})
 
     runner.run(fake.work(), [an_entry(0, a_file("a"))])
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.engines.sources import make_files
 from airflow_provider_scope.exceptions import EmptyRefreshError, InputError, SourceEmptyError
 from airflow_provider_scope.protocol.report import check_loadable
 from airflow_provider_scope.sources.files.discovery import candidates
+from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
 from tests.support.values import a_file, rules
@@ -20,7 +20,7 @@ def source_for(**source):
     given = {**dict.fromkeys(ARGUMENTS), **raw, "engine": engine, "source": {"roots": "/in", **source}}
     ingest = ingest_from(given)
     assert ingest
-    return make_files(ingest.source, None, None, 10**12, None)
+    return Files.of(ingest.source, None, None, 10**12)
 
 
 def taken(names, **source):

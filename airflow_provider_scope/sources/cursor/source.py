@@ -12,17 +12,20 @@ from airflow_provider_scope.exceptions import CursorError, InputError, StorageEr
 from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.sources.cursor import newer
 from airflow_provider_scope.sources.cursor import state as cursor_state
-from airflow_provider_scope.sources.cursor.state import Bound, overlap
+from airflow_provider_scope.sources.cursor.spec import bound_of
+from airflow_provider_scope.sources.cursor.state import Bound, overlap, window_bounds
 from airflow_provider_scope.sources.table_log import open_source
 from airflow_provider_scope.values import CursorSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.source import Request
     from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
     from airflow_provider_scope.sources.cursor.state import CursorRule, CursorState
     from airflow_provider_scope.stores.protocol import Storage
     from airflow_provider_scope.values import Window
@@ -35,22 +38,16 @@ class CursorRows:
     kind: ClassVar[str] = CursorSlice.kind
     one_at_a_time: ClassVar[bool] = True
     reads_history: ClassVar[bool] = False
+    spec: TableSource | JdbcSource
+    """What the user wrote, with the canonical URI of a table's folder."""
     log: CheckpointLog
-    table: str
-    """Canonical URI of a Delta table, or what is read otherwise, for people."""
-    is_pinned: bool
-    """Whether it is a Delta table whose versions can be read again."""
-    column: str
-    first: Bound | None
-    end: Bound | None
-    interval: str | None = None
+    window: Window | None = None
+    """The interval whose rows are taken; None takes those that the user's own bounds name."""
     loads_once: bool = True
     """Whether a range that was loaded is not loaded again: its rows would be added twice."""
     storage: Storage | None = None
     """Where the Delta table is; None is a disk of this machine."""
-    rule: CursorRule | None = None
-    """How rows are told from each other; None if the table's own rows are not what the cursor sees."""
-    is_unchanged: Callable[[CursorState], bool] | None = None
+    is_unchanged: Callable[[CursorRule, CursorState, Bound | None], bool] | None = None
     """Asks a database whether it has no row that the next load would take; None if it cannot be asked."""
     table_id: str | None = field(default=None, init=False)
     newest_version: int | None = field(default=None, init=False)
@@ -60,6 +57,42 @@ class CursorRows:
     """Whether the column holds text; None if that is not known."""
     began: int = field(default=0, init=False)
     """The first entry that can be logged after the table was read."""
+
+    @property
+    def table(self) -> str:
+        """What is read, for people."""
+        return self.spec.rows_of
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it is a Delta table whose versions can be read again."""
+        return bool(self.spec.folders)
+
+    @property
+    def column(self) -> str:
+        return self.spec.cursor.column
+
+    @property
+    def rule(self) -> CursorRule | None:
+        """How rows are told from each other; None if the cursor sees other rows than those of the table."""
+        return None if self.spec.pre_filter_sql else self.spec.cursor.rule
+
+    @property
+    def first(self) -> Bound | None:
+        if self.window:
+            return window_bounds(self.window)[0]
+        return bound_of("initial_value", self.spec.cursor.initial_value)
+
+    @property
+    def end(self) -> Bound | None:
+        if self.window:
+            return window_bounds(self.window)[1]
+        return bound_of("end_value", self.spec.cursor.end_value)
+
+    @property
+    def interval(self) -> str | None:
+        """The name of the interval that the run loads."""
+        return self.window.name if self.window else None
 
     @property
     def says_from_when(self) -> bool:
@@ -80,6 +113,27 @@ class CursorRows:
         :raises CheckpointCorruptError: The state cannot be read.
         """
         cursor_state.decode(entry.slice.before, f"batch {entry.seq} of {self.log.location}")
+
+    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:  # noqa: ARG002
+        """Refuse to begin an interval that ``mode="incremental"`` has loaded already.
+
+        :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
+        :raises InputError: Rows of the interval were loaded.
+        """
+        logged = log.logged()
+        if not logged or self.window is None:
+            return
+        newest = log.offset(logged[-1]).slice
+        first = newest.first if isinstance(newest, CursorSlice) else None
+        first_ms = Bound.decode(first).milliseconds() if first else None
+        if first_ms is None or first_ms < self.window.end_ms:
+            raise InputError(
+                f'Rows of the interval {self.window.name} were loaded before, by mode="incremental" '
+                f"({log.location}): they would be in the table twice.",
+                kept="the table and all records; nothing was written",
+                do="load intervals that end before the initial value of that load. To load these rows again, "
+                "use write=Replace(where=…) with the interval's rows",
+            )
 
     def state_behind(self, entry: OffsetEntry) -> None:
         """Check that the table is the one of a batch; only the rows of the batch tell the state after it.
@@ -128,7 +182,8 @@ class CursorRows:
         if not self.is_pinned:
             # Where the database cannot tell, only a batch that reads it can.
             nothing = self._is_logged(view, self.began)
-            if not nothing and self.is_unchanged and self.is_unchanged(state):
+            rule, is_unchanged = self.rule, self.is_unchanged
+            if not nothing and rule and is_unchanged and is_unchanged(rule, state, self.first):
                 report.nothing = f"0 rows: nothing new in {self.table}"
                 nothing = True
             return PendingRows(None if nothing else self._slice(before))
@@ -235,25 +290,3 @@ class PendingRows:
         """Give the slice, once."""
         cut, self.slice = self.slice, None
         return cut
-
-
-def check_range_not_loaded(log: CheckpointLog, window: Window) -> None:
-    """Refuse to begin an interval that ``mode="incremental"`` has loaded already.
-
-    :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
-    :raises InputError: Rows of the interval were loaded.
-    """
-    logged = log.logged()
-    if not logged:
-        return
-    newest = log.offset(logged[-1]).slice
-    first = newest.first if isinstance(newest, CursorSlice) else None
-    first_ms = Bound.decode(first).milliseconds() if first else None
-    if first_ms is None or first_ms < window.end_ms:
-        raise InputError(
-            f'Rows of the interval {window.name} were loaded before, by mode="incremental" ({log.location}): '
-            "they would be in the table twice.",
-            kept="the table and all records; nothing was written",
-            do="load intervals that end before the initial value of that load. To load these rows again, "
-            "use write=Replace(where=…) with the interval's rows",
-        )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.sources.cursor.state import Bound, CursorRule
-from airflow_provider_scope.sources.files.spec import is_name
+from airflow_provider_scope.sources.spec import SourceSpec, is_name
 from airflow_provider_scope.validation import Amount, Count
 
 LastValue = Literal["max", "min"]
@@ -69,6 +69,10 @@ class Cursor:
         key = None if self.dedup_key is None else tuple(self.dedup_key)
         return CursorRule(self.column, self.last_value_func, self.lag, self.on_cursor_value_missing, key)
 
+    def rule_over(self, column: str) -> CursorRule:
+        """Give the rule for the column of a batch, which may have been logged with another one."""
+        return replace(self.rule, column=column)
+
 
 def bound_of(argument: str, value: Any) -> Bound | None:
     """Give a value that a user wrote as a bound of the rows; None for none, or for a template.
@@ -90,13 +94,25 @@ def bound_of(argument: str, value: Any) -> Bound | None:
     return Bound("number", str(value))
 
 
+class _ByCursor(SourceSpec):
+    """What the sources with a cursor share."""
+
+    __slots__ = ()
+    cursor: Cursor
+
+    @property
+    def begins_ms(self) -> int | None:
+        first = bound_of("initial_value", self.cursor.initial_value)
+        return first.milliseconds() if first else None
+
+
 def _cursor(argument: str, value: Any) -> Cursor:
     return validation.from_dict(Cursor, argument, value)
 
 
 @validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableSource:
+class TableSource(_ByCursor):
     """A Delta table: its rows by a cursor column.
 
     :param table: The table's folder (absolute path or URI), or its name in the catalog of Spark.
@@ -122,6 +138,17 @@ class TableSource:
     def is_named(self) -> bool:
         """Whether ``table`` is a name in a catalog, and not a folder."""
         return is_name(self.table)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return (self.table_folder,) if self.table_folder else ()
+
+    @property
+    def table_folder(self) -> str | None:
+        return None if validation.is_deferred(self.table) or self.is_named else self.table
+
+    def at(self, root: Callable[[str], str], table: Callable[[str], str]) -> Self:  # noqa: ARG002 - of others
+        return self if self.is_named else replace(self, table=table(self.table))
 
 
 # ---- databases ----
@@ -149,7 +176,7 @@ def _options(argument: str, options: Any) -> dict[str, Any]:
 
 @validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JdbcSource:
+class JdbcSource(_ByCursor):
     """A table of a database, or the rows of a query in it, by a cursor column.
 
     :param conn_id: The Airflow connection: of type ``postgres``, ``mysql``, ``sqlite``, or ``jdbc`` with the

@@ -10,15 +10,19 @@ from airflow_provider_scope.protocol.report import READ, REMAINING, RunReport
 from airflow_provider_scope.sources.feed import columns as feed_columns
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.table_log import SourceLog
+from airflow_provider_scope.validation import instant_ms
 from airflow_provider_scope.values import VersionSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_scope.delta.schema import Struct
+    from airflow_provider_scope.protocol.derived import AuditFiles
+    from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.source import Request
     from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.sources.feed.spec import CdfSource
     from airflow_provider_scope.sources.feed.state import ChangeState, Lag, Metadata, SourceCommit
     from airflow_provider_scope.stores.protocol import Storage
 
@@ -31,19 +35,12 @@ class ChangeRows:
     one_at_a_time: ClassVar[bool] = True
     reads_history: ClassVar[bool] = False
     interval: ClassVar[str | None] = None
+    spec: CdfSource
+    """What the user wrote, with the canonical URI of the table."""
     place: str
     """Where the state is, for people."""
-    table: str
-    """Canonical URI of the Delta table."""
     storage: Storage
-    """Where it is."""
-    identifier: str = "default"
-    full_load: bool = False
-    start_version: int | None = None
-    end_version: int | None = None
-    start_ms: int | None = None
-    max_commits: int | None = None
-    max_bytes: int | None = None
+    """Where the table is."""
     needs_feed: bool = True
     """False if every run takes all rows."""
     goes_by_keys: bool = False
@@ -56,9 +53,18 @@ class ChangeRows:
     """The source's log, as it was when ``read_source_log`` read it."""
 
     @property
+    def table(self) -> str:
+        return self.spec.table
+
+    @property
+    def start_ms(self) -> int | None:
+        """When the first version that the user wants was committed, or later; None if that is not said."""
+        return instant_ms("start_timestamp", self.spec.start_timestamp)
+
+    @property
     def says_from_when(self) -> bool:
         """Whether the user said where to begin."""
-        return self.start_version is not None or self.start_ms is not None
+        return self.spec.start_version is not None or self.start_ms is not None
 
     def begin_report(self, now_ms: int) -> RunReport:
         """Start a report that names the table."""
@@ -67,6 +73,9 @@ class ChangeRows:
     def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:  # noqa: ARG002 - a protocol
         """No other program loads a feed: there is nothing to take over."""
         return True
+
+    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
+        """Refuse nothing: a feed loads no intervals."""
 
     def check(self, entry: OffsetEntry) -> None:
         """Refuse an entry of another load, and one whose state cannot be read.
@@ -151,15 +160,17 @@ class ChangeRows:
         report.warnings.pop(REMAINING, None)
         if state and state.version > self.source_log.newest:
             self.read_source_log()  # a run that read the log later may have loaded newer versions
-        if state is None and (self.full_load or not self.needs_feed):
+        if state is None and (self.spec.full_load or not self.needs_feed):
             return self._snapshot(text)
+        if state:
+            self._check_identifier(state.identifier, self.place)
         self._check_same(state)
         end = self._end()
         first = self._first() if state is None else state.version + 1
         if first > end:
             report.nothing = f"0 changes: version {end} of {self.table} is loaded"
             if state is None:
-                begins = f"version {self.start_version}" if self.start_ms is None else "start_timestamp"
+                begins = f"version {self.spec.start_version}" if self.start_ms is None else "start_timestamp"
                 report.nothing = f"0 changes: {self.table} is at version {end}, before {begins}"
             return None
         commits = [self.source_log.needed(version) for version in range(first, end + 1)]
@@ -176,8 +187,8 @@ class ChangeRows:
             self.table,
             commits,
             before,
-            max_commits=self.max_commits,
-            max_bytes=self.max_bytes,
+            max_commits=self.spec.max_commits_per_batch,
+            max_bytes=self.spec.max_bytes_per_batch,
             is_first=state is None,
         )
         if state is None and not self.says_from_when and self.source_log.has_rows_before(commits[0]):
@@ -190,7 +201,7 @@ class ChangeRows:
             report.warnings.setdefault("other columns", warning)
         return VersionSlice(
             before=text,
-            identifier=self.identifier,
+            identifier=self.spec.identifier,
             source=metadata.table,
             first=first,
             last=commits[count - 1].version,
@@ -228,7 +239,6 @@ class ChangeRows:
         self.check_waiting(view)
         if state is None:
             return None, []
-        self.identifier = state.identifier
         self._check_same(state)
         commits, metadata = self._commits_after(state.version), self.source_log.metadata
         feed_state.check_range(self.table, commits, metadata.table)
@@ -253,7 +263,7 @@ class ChangeRows:
         at_ms = commit.time_ms if (commit := self.source_log.commit(end)) else None
         return VersionSlice(
             before=before,
-            identifier=self.identifier,
+            identifier=self.spec.identifier,
             source=metadata.table,
             first=end,
             last=end,
@@ -276,25 +286,24 @@ class ChangeRows:
         return self._source_log
 
     def _end(self) -> int:
-        if self.end_version is None:
+        if self.spec.end_version is None:
             return self.source_log.newest
-        if self.end_version > self.source_log.newest:
+        if self.spec.end_version > self.source_log.newest:
             raise ChangeFeedError(
-                f"source.end_version is {self.end_version}, and the newest version of {self.table} is "
+                f"source.end_version is {self.spec.end_version}, and the newest version of {self.table} is "
                 f"{self.source_log.newest}.",
                 kept=feed_state.KEPT,
                 do="wait until the source has that version; or set a version that it has, or none",
             )
-        return self.end_version
+        return self.spec.end_version
 
     def _check_same(self, state: ChangeState | None) -> None:
-        """Refuse another load, another table, one that was set back, and one that has no feed.
+        """Refuse another table, one that was set back, and one that has no feed.
 
-        :raises ChangeFeedError: The source or the load is another one, or the feed is off.
+        :raises ChangeFeedError: The source is another one, or the feed is off.
         """
         metadata = self.source_log.metadata
         if state:
-            self._check_identifier(state.identifier, self.place)
             if state.source != metadata.table:
                 raise feed_state.recreated(self.table, metadata.table, state.source)
             if state.version > self.source_log.newest:
@@ -309,9 +318,10 @@ class ChangeRows:
         self._check_feed()
 
     def _check_identifier(self, identifier: str, where: str) -> None:
-        if identifier != self.identifier:
+        if identifier != self.spec.identifier:
             raise ChangeFeedError(
-                f"{where} belongs to the load {identifier!r}, but source.identifier is {self.identifier!r}.",
+                f"{where} belongs to the load {identifier!r}, but source.identifier is "
+                f"{self.spec.identifier!r}.",
                 kept=feed_state.KEPT,
                 do=f"set identifier={identifier!r}; or give the task its own table and checkpoint",
             )
@@ -338,7 +348,7 @@ class ChangeRows:
             if first == history[0].version and first > 0:
                 raise self.source_log.cleaned(first, "start_timestamp")
         else:
-            first = self.start_version
+            first = self.spec.start_version
         readable = feed_state.first_version(history, self.source_log.metadata)
         if first is None:
             if readable is None:

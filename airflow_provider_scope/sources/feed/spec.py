@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Self
 
 from airflow_provider_scope import validation
-from airflow_provider_scope.sources.files.spec import is_name
+from airflow_provider_scope.sources.spec import SourceSpec, is_name
 from airflow_provider_scope.validation import Count, Flag, Instant, Whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Deletes = Literal["apply", "ignore", "soft"]
 
 
 @validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CdfSource:
+class CdfSource(SourceSpec):
     """The changes of a Delta table, by version, from its change data feed.
 
     The first load begins at the latest version that created or emptied the table or enabled its feed, with
@@ -53,7 +56,7 @@ class CdfSource:
 
     def __post_init__(self) -> None:
         """Check the fields together; values that are templates are let through."""
-        if not validation.is_deferred(self.table) and self.is_named:
+        if not validation.is_deferred(self.table) and is_name(self.table):
             raise validation.bad(
                 "table",
                 self.table,
@@ -79,6 +82,17 @@ class CdfSource:
             raise validation.bad("end_version", self.end_version, "start_version, or a later version")
 
     @property
-    def is_named(self) -> bool:
-        """Whether ``table`` is a name in a catalog, which is not taken, and not a folder."""
-        return is_name(self.table)
+    def folders(self) -> tuple[str, ...]:
+        return (self.table,)
+
+    @property
+    def table_folder(self) -> str:
+        return self.table
+
+    @property
+    def metadata_table(self) -> str | None:
+        return self.metadata_location
+
+    def at(self, root: Callable[[str], str], table: Callable[[str], str]) -> Self:  # noqa: ARG002 - of others
+        shown_at = self.metadata_location and table(self.metadata_location)
+        return replace(self, table=table(self.table), metadata_location=shown_at)

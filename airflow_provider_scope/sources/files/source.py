@@ -12,8 +12,16 @@ from airflow_provider_scope.protocol.recovery import MISSING_TABLE
 from airflow_provider_scope.protocol.report import READ, RunReport, check_loadable
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.sources.files import discovery
-from airflow_provider_scope.sources.files.discovery import History
-from airflow_provider_scope.values import FileSlice, check_as_logged, is_below, printable, slice_of
+from airflow_provider_scope.sources.files.discovery import History, Rules
+from airflow_provider_scope.sources.files.spec import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK
+from airflow_provider_scope.values import (
+    TEXT_FORMATS,
+    FileSlice,
+    check_as_logged,
+    is_below,
+    printable,
+    slice_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +33,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.recovery import TableState
     from airflow_provider_scope.protocol.source import Request
     from airflow_provider_scope.protocol.view import LogView
-    from airflow_provider_scope.sources.files.discovery import Candidates, Rules
+    from airflow_provider_scope.sources.files.discovery import Candidates
+    from airflow_provider_scope.sources.files.spec import FileSource
     from airflow_provider_scope.values import FileEntry, Position, Window
 
 
@@ -61,6 +70,30 @@ class Files:
     _since: int | None = field(default=None, init=False, repr=False, compare=False)
     """The refresh since which they were loaded."""
 
+    @classmethod
+    def of(
+        cls, spec: FileSource, log: CheckpointLog, listing: Listing, now_ms: int, window: Window | None = None
+    ) -> Files:
+        """Give what a user wrote, with canonical roots, as the source of a run that begins now."""
+        return cls(
+            log=log,
+            listing=listing,
+            roots=tuple(spec.roots),
+            rules=Rules(
+                patterns=spec.name_patterns,
+                young_after_ms=now_ms - int(spec.safety_buffer_seconds * 1000),
+                starting_at_ms=spec.begins_ms,
+                window=window,
+                late_files=spec.late_files,
+                on_changed_file=spec.on_changed_file,
+                is_text=spec.format in TEXT_FORMATS,
+            ),
+            max_files=spec.max_files_per_trigger or MAX_FILES_ON_SPARK,
+            max_bytes=spec.max_bytes_per_trigger or MAX_BYTES_PER_TRIGGER,
+            safety_buffer_seconds=spec.safety_buffer_seconds,
+            fail_on_empty=bool(spec.fail_on_empty),
+        )
+
     @property
     def reads_history(self) -> bool:
         """Whether it is the path of a file that tells that it was loaded, and not its time."""
@@ -85,6 +118,27 @@ class Files:
         if request.replaces_table:
             return True  # what it has loaded goes
         return dbt_scope.read_into_view(self.log, view, self.roots, now_ms, history=self.reads_history)
+
+    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
+        """Refuse to begin an interval of which ``mode="incremental"`` or dbt-scope has loaded files.
+
+        :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
+        :raises InputError: Files of the interval were loaded.
+        """
+        window = self.rules.window
+        if window is None:
+            return
+        view = read_loaded(log, audit, self.roots, now_ms)
+        doubled = sorted(path for path, (modified_ms, *_) in view.seen.items() if modified_ms in window)
+        if doubled:
+            raise InputError(
+                f'Files of the interval {window.name} were loaded before, by mode="incremental" or by '
+                f"dbt-scope ({log.location}): {len(doubled):,}, such as {printable(doubled[0])}. Their rows "
+                "would be in the table twice.",
+                kept="the table and all records; nothing was written",
+                do="load intervals that end before the first of them. To load these files again, use "
+                "write=Replace(where=…) with the interval's rows",
+            )
 
     def check(self, entry: OffsetEntry) -> None:
         """Refuse an entry that names a file outside of the folders.
@@ -230,24 +284,3 @@ def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], now
     ):
         return read_loaded(log, audit, roots, now_ms)
     return view
-
-
-def check_not_loaded_before(
-    log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], window: Window, now_ms: int
-) -> None:
-    """Refuse to begin an interval of which ``mode="incremental"``, or dbt-scope, has loaded files already.
-
-    :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
-    :raises InputError: Files of the interval were loaded.
-    """
-    view = read_loaded(log, audit, roots, now_ms)
-    doubled = sorted(path for path, (modified_ms, *_) in view.seen.items() if modified_ms in window)
-    if doubled:
-        raise InputError(
-            f'Files of the interval {window.name} were loaded before, by mode="incremental" or by dbt-scope '
-            f"({log.location}): {len(doubled):,}, such as {printable(doubled[0])}. Their rows would be "
-            "in the table twice.",
-            kept="the table and all records; nothing was written",
-            do="load intervals that end before the first of them. To load these files again, use "
-            "write=Replace(where=…) with the interval's rows",
-        )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import INFER, Columns, columns_from
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.sources.spec import SourceSpec
 from airflow_provider_scope.validation import Amount, Count, Flag, Instant, Several, Whole
 from airflow_provider_scope.values import usual_pattern
 
@@ -61,7 +62,7 @@ def _buffer(argument: str, value: Any) -> Any:
 
 @validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileSource:
+class FileSource(SourceSpec):
     """Files below one or more folders.
 
     :param roots: Folders, listed recursively. Absolute paths or ``file://`` URIs.
@@ -146,6 +147,33 @@ class FileSource:
         """The patterns that count: those of the user, or the one for the usual names of the format."""
         return (usual_pattern(self.format),) if self.patterns is None else tuple(self.patterns)
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return tuple(self.roots)
+
+    @property
+    def begins_ms(self) -> int | None:
+        return validation.instant_ms("starting_timestamp", self.starting_timestamp)
+
+    @property
+    def begins_by(self) -> str:
+        return "starting_timestamp"
+
+    @property
+    def declared_columns(self) -> Mapping[str, str] | None:
+        return self.columns if isinstance(self.columns, Mapping) else None
+
+    @property
+    def infers_columns(self) -> bool:
+        return self.columns == INFER
+
+    @property
+    def puts_bad_records_aside(self) -> bool:
+        return self.bad_records == "quarantine"
+
+    def at(self, root: Callable[[str], str], table: Callable[[str], str]) -> Self:  # noqa: ARG002 - of others
+        return replace(self, roots=tuple(dict.fromkeys(map(root, self.roots))))
+
 
 def _check_inferred(kind: str, options: Any) -> None:
     if kind not in INFERRED_FORMATS and not validation.is_deferred(kind):
@@ -178,11 +206,6 @@ def _check_columns(columns: Mapping[str, str]) -> None:
                 "names other than the virtual columns",
                 f"leave {name} out: every file has it, name it in `sql`",
             )
-
-
-def is_name(table: str) -> bool:
-    """Tell whether a table is named as a catalog does, and not by its folder."""
-    return not table.startswith("/") and ":/" not in table and "file:" not in table
 
 
 class Refused(NamedTuple):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_provider_scope.spark.plan import CursorPlan, DatabasePlan
+    from airflow_provider_scope.sources.cursor.spec import JdbcSource
     from airflow_provider_scope.values import CursorSlice
 
 _ROWS: dict[str, Callable[[jdbc.Session], DataFrame]] = {
@@ -42,8 +42,7 @@ _NESTED = re.compile(r"COLUMN_ARRAY_ELEMENT_TYPE_MISMATCH\] Some values in field
 
 def rows(
     spark: SparkSession,
-    source: CursorPlan,
-    database: DatabasePlan,
+    source: JdbcSource,
     cursor_slice: CursorSlice,
     seq: int,
     *,
@@ -56,26 +55,25 @@ def rows(
     :raises CursorError: A column has a type whose values could change on the way.
     :raises InputError: The rows cannot be divided by the column that the user names.
     """
-    with errors(source.table, database), ExitStack() as stack:
-        session = jdbc.Session(spark, database, source, cursor_slice, seq)
+    with errors(spark, source), ExitStack() as stack:
+        session = jdbc.Session(spark, source, cursor_slice, seq)
         stack.enter_context(closing(session))
-        data = _ROWS[database.kind](session)
+        data = _ROWS[session.kind](session)
         if session.stays_open:
             until_read.enter_context(stack.pop_all())
         return in_utc(data)
 
 
 @contextmanager
-def errors(name: str, database: DatabasePlan) -> Iterator[None]:
+def errors(spark: SparkSession, source: JdbcSource) -> Iterator[None]:
     """Turn the errors of a database and its driver into our own.
 
-    :param name: What is read, for messages.
-    :param database: How it is read.
     :raises CursorError: A value cannot be loaded as it is.
     :raises InputError: The database refuses the user or the SQL; or its driver is missing.
     :raises SourceUnreadableError: The database cannot be reached, or ended the transaction whose snapshot is
         read; or one of several connections could not begin to read.
     """
+    name = source.rows_of
     try:
         yield
     except ScopeProviderError:
@@ -114,7 +112,7 @@ def errors(name: str, database: DatabasePlan) -> Iterator[None]:
                 raise
             raise refusal from err
         # The database stops at the value, and does not tell in which row it is.
-        query = finding(database.kind, rows_of(database.table, database.query), value)
+        query = finding(jdbc.kind_of(spark), rows_of(source.table, source.query), value)
         raise CursorError(
             f"The {value}, which the table's type cannot hold.",
             kept=NO_ROW_WRITTEN,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_provider_scope.spark.plan import CursorPlan, DatabasePlan
+    from airflow_provider_scope.sources.cursor.spec import JdbcSource
     from airflow_provider_scope.values import CursorSlice
 
 
@@ -101,18 +101,17 @@ _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|double")
 class Session:
     """One connection for the questions of a load; the rows come by connections that Spark opens."""
 
-    def __init__(
-        self, spark: SparkSession, database: DatabasePlan, source: CursorPlan, batch: CursorSlice, seq: int
-    ) -> None:
+    def __init__(self, spark: SparkSession, source: JdbcSource, batch: CursorSlice, seq: int) -> None:
         self.spark = spark
-        self.database = database
+        self.source = source
+        self.kind = kind_of(spark)
         self.batch = batch
         self.seq = seq
-        self.rule = source.rule_over(batch.column)
-        self.max_rows = source.max_rows
+        self.rule = source.cursor.rule_over(batch.column)
+        self.max_rows = source.max_rows_per_batch
         self.computes_column = source.pre_filter_sql is not None
         """Whether the cursor's column may be one that the database does not have."""
-        self.options = _options(spark, database)
+        self.options = _options(spark, source)
         self.stays_open = False
         """Whether others read the snapshot of its transaction; then it stays open until the rows are read."""
         jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no other way to its drivers
@@ -121,7 +120,7 @@ class Session:
         options = package.execution.datasources.jdbc.JDBCOptions(scala_options)
         factory = package.jdbc.JdbcDialects.get(self.options["url"]).createConnectionFactory(options)
         self.connection: Any = factory.apply(-1)
-        if self.database.kind == "postgresql":
+        if self.kind == "postgresql":
             self.execute(_ALL_DIGITS)
 
     def close(self) -> None:
@@ -131,7 +130,7 @@ class Session:
     @property
     def rows_of(self) -> str:
         """The SQL after FROM: the table or the query that is read."""
-        return rows_of(self.database.table, self.database.query)
+        return rows_of(self.source.table, self.source.query)
 
     def ask(self, sql: str) -> list[str | None]:
         """Run a query, and read the values of its first row as text; an empty list if it has no row."""
@@ -236,12 +235,17 @@ def reader(session: Session, table: str, types: str | None = None, *, pushes: bo
     if types:
         options["customSchema"] = types
     # Texts may be of any length: Spark would pad them to the declared one, or refuse longer ones.
-    char_settings = {} if session.database.kind == "postgresql" else {_ANY_LENGTH: "true"}
+    char_settings = {} if session.kind == "postgresql" else {_ANY_LENGTH: "true"}
     with with_settings(session.spark, char_settings):
         return session.spark.read.format("jdbc").options(**options).load()
 
 
-def _options(spark: SparkSession, database: DatabasePlan) -> dict[str, str]:
+def kind_of(spark: SparkSession) -> str:
+    """Return the kind of the database that the properties of the application name."""
+    return spark.conf.get(CONF + "kind", None) or "jdbc"
+
+
+def _options(spark: SparkSession, source: JdbcSource) -> dict[str, str]:
     names = ("url", "user", "password", "driver")
     connection = {name: value for name in names if (value := spark.conf.get(CONF + name, None))}
     if "url" not in connection:
@@ -251,7 +255,8 @@ def _options(spark: SparkSession, database: DatabasePlan) -> dict[str, str]:
             do="give the same version of airflow-provider-scope to the worker and to Spark",
         )
     fixed = {"preferTimestampNTZ": "true", "numPartitions": "1"}
-    if database.kind == "postgresql":
-        users = database.options.get("sessionInitStatement")
+    users_options = {name: str(value) for name, value in (source.options or {}).items()}
+    if kind_of(spark) == "postgresql":
+        users = users_options.get("sessionInitStatement")
         fixed["sessionInitStatement"] = f"{users}; {_ALL_DIGITS}" if users else _ALL_DIGITS
-    return {"fetchsize": FETCH_SIZE, **database.options, **fixed, **connection}
+    return {"fetchsize": FETCH_SIZE, **users_options, **fixed, **connection}

@@ -318,7 +318,7 @@ class _CursorConditions:
             else:
                 self.session.warn_of_late_rows(_STANDBY if standby else _HIDDEN)
             return []
-        zone_name = self.session.database.zone
+        zone_name = self.session.source.time_zone
         # NULL counts for nothing in least().
         began = f"nullif('{oldest or ''}', '')::timestamptz"
         since = f"least('{now}'::timestamptz, {began})"
@@ -360,7 +360,7 @@ class _CursorConditions:
         upper = [f"{self.value} {self.op('<=')} {self.literal(last)}"]
         if not hidden and not standby and (not running or self._have_ended(str(asked_at))):
             return upper
-        if self.session.database.table is None:
+        if self.session.source.table is None:
             self.session.warn_of_late_rows(_NO_XMIN)
             return []
         return upper + self._below_young()

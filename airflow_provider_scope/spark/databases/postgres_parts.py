@@ -103,7 +103,7 @@ def divided(session: Session, columns: list[Column], where: str, *, reads_all: b
     :return: The parts; None if one connection is to read all rows, for which no snapshot is shared.
     :raises InputError: The rows cannot be divided as the user says.
     """
-    count = session.database.num_partitions
+    count = session.source.num_partitions
     if count == 1 or (count is None and not reads_all):
         return None
     try:
@@ -138,23 +138,23 @@ def _divider(session: Session, columns: list[Column]) -> Divider | None:
 
     :raises InputError: The rows cannot be divided as the user says.
     """
-    database = session.database
+    source = session.source
     name = _free_name(columns)
-    if database.partition_column and database.num_partitions:
-        return Divider(database.num_partitions, _column_of(columns, database.partition_column), name)
-    is_name = database.table is not None and _IS_NAME.fullmatch(database.table)
-    size_row = session.ask(_SIZE.format(name=str(database.table).replace("'", "''"))) if is_name else []
+    if source.partition_column and source.num_partitions:
+        return Divider(source.num_partitions, _column_of(columns, source.partition_column), name)
+    is_name = source.table is not None and _IS_NAME.fullmatch(source.table)
+    size_row = session.ask(_SIZE.format(name=str(source.table).replace("'", "''"))) if is_name else []
     pages: int | None = None
     size = 0
     if size_row and size_row[0] is not None:
         pages, size = int(size_row[0]), int(size_row[1] or 0)
-    if database.num_partitions is None:
+    if source.num_partitions is None:
         count = min(_BY_DEFAULT, _cores(session), size // _PART_BYTES)
     else:
-        count = database.num_partitions
+        count = source.num_partitions
         if pages is None:
             raise InputError(
-                f"num_partitions={count} is not possible without partition_column: {database.table} is not "
+                f"num_partitions={count} is not possible without partition_column: {source.table} is not "
                 "the name of a table, and only a table has pages to divide.",
                 kept=NO_ROW_WRITTEN,
                 do="name a partition_column; or leave num_partitions out",

@@ -60,9 +60,9 @@ def _commit(
             storage.check_unchanged(spark, entry)
 
     try:
-        if plan.files.has_to_infer or plan.extends_columns:
-            columns_before, plan = plan.files.columns, inference.inferred(spark, plan, entry)
-            if plan.files.columns != columns_before:
+        if plan.has_to_infer or plan.extends_columns:
+            columns_before, plan = plan.inferred_columns, inference.inferred(spark, plan, entry)
+            if plan.inferred_columns != columns_before:
                 emit(event="columns", seq=entry.seq, told=f"inferred columns: {inference.columns_text(plan)}")
             rows = partial(select, spark, plan, entry)
         notes = _notes(plan) or None
@@ -70,7 +70,7 @@ def _commit(
             spark, plan, entry, rows_of_unchanged_files, lambda data: target.write(transaction, data, notes)
         )
     except (BadFileError, BadRecordError):
-        if plan.files.bad_records != "quarantine" or plan.files.has_to_infer:
+        if plan.files.bad_records != "quarantine" or plan.has_to_infer:
             raise
         version = _commit_sorted(plan, target, transaction)
     if version is not None:
@@ -124,4 +124,4 @@ def _check_limits(plan: Plan, entry: OffsetEntry, batch: SortedBatch) -> None:
 
 def _notes(plan: Plan) -> dict[str, Any]:
     """Collect what each commit of a plan says: it is in the table with the rows, whatever happens then."""
-    return {"columns": inference.columns_text(plan)} if plan.files.infers_columns else {}
+    return {"columns": inference.columns_text(plan)} if plan.infers_columns else {}

@@ -84,14 +84,14 @@ def source_of(plan: Plan) -> Source:
     :raises InputError: A declared type is not one of Spark's.
     """
     files = plan.files
-    options = {name.lower(): value for name, value in files.options.items()}
+    options = {name.lower(): value for name, value in (files.options or {}).items()}
     return Source(
         format=files.format,
-        columns=to_struct(files.columns) if files.columns else None,
+        columns=to_struct(plan.file_columns) if plan.file_columns else None,
         options={name: value for name, value in options.items() if name not in _FIXED_OPTIONS},
         ignores_extra=files.extra_columns == "ignore",
         allows_missing=files.missing_columns == "null",
-        infers_columns=files.infers_columns,
+        infers_columns=plan.infers_columns,
     )
 
 

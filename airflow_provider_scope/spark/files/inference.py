@@ -43,11 +43,11 @@ def pinned(plan: Plan, log: DeltaLog) -> Plan:
 
 
 def _with_columns(plan: Plan, text: str) -> Plan:
-    return replace(plan, source=replace(plan.files, columns=structs.from_text(text)))
+    return replace(plan, inferred_columns=structs.from_text(text))
 
 
 def columns_text(plan: Plan) -> str:
-    return structs.to_text(structs.to_struct(plan.files.columns or {}))
+    return structs.to_text(structs.to_struct(plan.file_columns or {}))
 
 
 def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:

@@ -256,7 +256,7 @@ def choices(plan: Plan, err: BadFileError | BadRecordError) -> str:
     hint = err.do
     faults = [fault for fault, _ in err.files.values()] if isinstance(err, BadFileError) else None
     lines = [hint or "correct the declaration (`columns`, `options`)"]
-    if plan.files.infers_columns and not plan.files.has_to_infer:
+    if plan.infers_columns and not plan.has_to_infer:
         has_new_keys = any(fault.startswith(UNDECLARED) for fault in faults or ())
         if has_new_keys and replace(plan, schema_evolution="add").extends_columns != plan.extends_columns:
             lines.append(
