@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
+def is_restore(operation: object) -> bool:
+    """Whether an operation of a commit brings an earlier version of the table back."""
+    return str(operation).upper() == "RESTORE"
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaCommit:
     version: int
@@ -36,7 +41,7 @@ class DeltaCommit:
     @property
     def is_restore(self) -> bool:
         """Whether the commit brought an earlier version of the table back."""
-        return self.operation.upper() == "RESTORE"
+        return is_restore(self.operation)
 
     @property
     def metadata(self) -> dict[str, Any] | None:

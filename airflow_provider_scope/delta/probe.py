@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_scope.delta.commit import explaining_damage, path_of
+from airflow_provider_scope.delta.commit import explaining_damage, is_restore, path_of
 from airflow_provider_scope.delta.log import newest_commits, open_table, read_commit, unreadable
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.protocol.bad_records import Quarantined
@@ -109,7 +109,7 @@ def _state(
     if is_expected and len(history) < len(versions):
         raise _versions_cleaned_up(location, since, version)
     restores = tuple(
-        _restore(number, info) for number, info in history.items() if info.get("operation") == "RESTORE"
+        _restore(number, info) for number, info in history.items() if is_restore(info.get("operation"))
     )
     newest_restore = max(
         (r.version for r in restores), default=expected.restore_version if is_expected and expected else None

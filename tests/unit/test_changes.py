@@ -77,12 +77,12 @@ CREATE = "CREATE TABLE"
 def test_a_first_load_begins_where_the_table_was_made_emptied_or_enabled_last(
     told: list[Any], first: int, expected: int | None
 ) -> None:
-    assert feed_state.first_version(commits(*told, first=first), ON) == expected
+    assert feed_state.feed_start(commits(*told, first=first), ON).first == expected
 
 
 def test_the_first_readable_version_is_where_the_feed_was_enabled_last() -> None:
-    assert feed_state.enabled_since(commits((CREATE, OFF), ON, "TRUNCATE", ON), ON) == 1
-    assert feed_state.enabled_since(commits(None, "TRUNCATE", first=4), ON) is None
+    assert feed_state.feed_start(commits((CREATE, OFF), ON, "TRUNCATE", ON), ON).enabled == 1
+    assert feed_state.feed_start(commits(None, "TRUNCATE", first=4), ON).enabled is None
 
 
 @pytest.mark.parametrize(

@@ -349,11 +349,11 @@ class ChangeRows:
                 raise self.source_log.cleaned(first, "start_timestamp")
         else:
             first = self.spec.start_version
-        readable = feed_state.first_version(history, self.source_log.metadata)
+        start = feed_state.feed_start(history, self.source_log.metadata)
         if first is None:
-            if readable is None:
+            if start.first is None:
                 raise self.source_log.cleaned(history[0].version, "")
-            return readable
+            return start.first
         # The next version may be named: whoever takes over a load begins after its last one.
         if first > self.source_log.newest + 1:
             raise ChangeFeedError(
@@ -364,13 +364,13 @@ class ChangeRows:
             )
         if first < history[0].version:
             raise self.source_log.cleaned(history[0].version, "start_version")
-        enabled = feed_state.enabled_since(history, self.source_log.metadata)
-        if enabled is not None and first < enabled:
+        if start.enabled is not None and first < start.enabled:
             raise ChangeFeedError(
                 f"The first load begins at version {first} of {self.table}, but its change data feed was "
-                f"enabled only with version {enabled}.",
+                f"enabled only with version {start.enabled}.",
                 kept=feed_state.KEPT,
-                do=f"begin at {enabled}; or set full_load=True, which also takes the rows from before that",
+                do=f"begin at {start.enabled}; or set full_load=True, which also takes the rows from before "
+                "that",
             )
         return first
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_provider_scope.delta.commit import is_restore
 from airflow_provider_scope.delta.schema import Struct, of_delta
 from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError
 from airflow_provider_scope.values import counted, duration_text, iso_time
@@ -158,44 +159,35 @@ class SourceCommit:
         return self.version == 0 or self.operation.upper().startswith(_BEGINS)
 
 
-def first_version(commits: Sequence[SourceCommit], newest: Metadata) -> int | None:
-    """Give the version at which a first load begins: the latest one that made, emptied or enabled the table.
+class FeedStart(NamedTuple):
+    """Where a first load may begin; None if the versions that are there do not tell it."""
 
-    Setting the property again, where it is set, changes nothing.
+    first: int | None
+    """The latest version that made, emptied or enabled the table: its rows are all in the feed."""
+    enabled: int | None
+    """The version that enabled the feed as it is now."""
+
+
+def feed_start(commits: Sequence[SourceCommit], newest: Metadata) -> FeedStart:
+    """Find where a first load may begin. Setting the property again, where it is set, changes nothing.
 
     :param commits: The newest versions, without a gap; all of them, or as many as the log still has.
     :param newest: The metadata of the last of them.
-    :return: None if that version is not among them.
     """
-    has_feed = _has_feed_before(commits, newest)
-    start = None
-    for commit in commits:
-        now = commit.metadata.has_feed if commit.metadata else has_feed
-        if now and (has_feed is False or commit.operation.upper().startswith(_BEGINS)):
-            start = commit.version
-        if now is False:
-            start = None
-        has_feed = now
-    return start
-
-
-def enabled_since(commits: Sequence[SourceCommit], newest: Metadata) -> int | None:
-    """Give the version that enabled the feed as it is now; None if that is not among some versions."""
-    has_feed = _has_feed_before(commits, newest)
-    start = None
-    for commit in commits:
-        now = commit.metadata.has_feed if commit.metadata else has_feed
-        if now and has_feed is False:
-            start = commit.version
-        has_feed = now
-    return start
-
-
-def _has_feed_before(commits: Sequence[SourceCommit], newest: Metadata) -> bool | None:
-    """Tell whether the feed is on before some versions; None if they do not tell it."""
+    has_feed: bool | None = None if any(commit.metadata for commit in commits) else newest.has_feed
     if commits and commits[0].version == 0:
-        return False
-    return None if any(commit.metadata for commit in commits) else newest.has_feed
+        has_feed = False
+    first = enabled = None
+    for commit in commits:
+        had_feed = has_feed
+        has_feed = commit.metadata.has_feed if commit.metadata else has_feed
+        if has_feed and had_feed is False:
+            first = enabled = commit.version
+        elif has_feed and commit.operation.upper().startswith(_BEGINS):
+            first = commit.version
+        elif has_feed is False:
+            first = enabled = None
+    return FeedStart(first, enabled)
 
 
 def version_at(commits: Sequence[SourceCommit], at_ms: int) -> int | None:
@@ -212,14 +204,14 @@ def check_range(table: str, commits: Sequence[SourceCommit], source: str, *, is_
     :raises ChangeFeedError: A version is a RESTORE, is of another table, or has no feed.
     """
     for commit in commits:
-        if commit.operation.upper() == "RESTORE" and is_first:
+        if is_restore(commit.operation) and is_first:
             raise ChangeFeedError(
                 f"Version {commit.version} of {table} is a RESTORE, and the first load would begin before "
                 "it: the feed does not show what the RESTORE changed.",
                 kept=KEPT,
                 do="set full_load=True, which loads the rows as they are now",
             )
-        if commit.operation.upper() == "RESTORE":
+        if is_restore(commit.operation):
             raise ChangeFeedError(
                 f"Version {commit.version} of {table} is a RESTORE: rows that were loaded may no longer be "
                 "in the source.",
