@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from airflow_provider_scope.engines.places import check_literal_places, check_pl
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError, StorageError
 from airflow_provider_scope.sources.feed.metadata import (
     SCHEMA,
-    BatchRow,
     first_unknown,
     read_rows,
     write_rows,
@@ -223,24 +221,28 @@ def _pipeline(world: ChangeWorld) -> str:
     return found.pipeline
 
 
-ROW = BatchRow(
-    batch=0,
-    identifier="é",
-    source="file:///orders",
-    is_processed=True,
-    is_stale=False,
-    rows=None,
-    first=0,
-    last=2**31 - 1,
-    first_ms=None,
-    last_ms=1_700_000_000_123,
-    recorded_ms=1_700_000_000_999,
-)
+LAST = at(1_700_000_000_123)
+ROW = {
+    "BK": "p/0",
+    "delta_load_identifier": "é",
+    "source_table_identifier": "file:///orders",
+    "is_processed": True,
+    "is_stale": False,
+    "last_read_timestamp": LAST,
+    "rows": None,
+    "start_commit_version": 0,
+    "end_commit_version": 2**31 - 1,
+    "start_commit_timestamp_utc": None,
+    "end_commit_timestamp_utc": LAST,
+    "__DCR": at(1_700_000_000_999),
+    "__DMR": at(1_700_000_000_999),
+    "batch": 0,
+}
 
 
 @pytest.mark.parametrize("backend", [backend.param for backend in BACKENDS])
 def test_it_is_written_on_every_store_and_read_back(backend: Backend, tmp_path: Path) -> None:
-    second = replace(ROW, batch=1, first=5, rows=7)
+    second = ROW | {"batch": 1, "start_commit_version": 5, "rows": 7}
     with backend.make(tmp_path) as place:
         location = place.at("metadata")
         assert read_rows(location, place.storage, "p") == []
@@ -274,20 +276,20 @@ def test_a_commit_of_somebody_else_is_never_replaced(tmp_path: Path) -> None:
                 return getattr(place.storage, name)
 
             def put_if_absent(self, path: str, data: bytes) -> bytes:
-                write_rows(location, place.storage, "p", [replace(ROW, rows=1)])
+                write_rows(location, place.storage, "p", [ROW | {"rows": 1}])
                 return place.storage.put_if_absent(path, data)
 
         with pytest.raises(StorageError, match="was written by somebody else in the meantime"):
-            write_rows(location, Late(), "p", [replace(ROW, rows=2)])
-        assert read_rows(location, place.storage, "p") == [replace(ROW, rows=1)]
+            write_rows(location, Late(), "p", [ROW | {"rows": 2}])
+        assert read_rows(location, place.storage, "p") == [ROW | {"rows": 1}]
 
 
 def test_the_log_is_asked_from_the_first_row_on_that_may_change() -> None:
-    done, waiting = replace(ROW, batch=0), replace(ROW, batch=1, is_processed=False)
+    done, waiting = ROW, ROW | {"batch": 1, "is_processed": False}
 
     assert first_unknown([]) == 0
     assert first_unknown([done]) == 1
-    assert first_unknown([done, waiting, replace(ROW, batch=2)]) == 1
+    assert first_unknown([done, waiting, ROW | {"batch": 2}]) == 1
 
 
 def ingest(**source: Any) -> Any:
@@ -354,7 +356,7 @@ def test_the_source_of_a_task_says_where_it_is(
 def test_a_folder_with_a_percent_sign_is_that_folder(tmp_path: Path) -> None:
     location, storage = f"file://{tmp_path}/a%20b", LocalStorage()
     write_rows(location, storage, "p", [ROW])
-    write_rows(location, storage, "p", [ROW, replace(ROW, batch=1)])
+    write_rows(location, storage, "p", [ROW, ROW | {"batch": 1}])
 
-    assert read_rows(location, storage, "p") == [ROW, replace(ROW, batch=1)]
+    assert read_rows(location, storage, "p") == [ROW, ROW | {"batch": 1}]
     assert [path.name for path in tmp_path.iterdir()] == ["a%20b"]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import io
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,10 +57,16 @@ SCHEMA = pa.schema(
         pa.field("batch", pa.int64()),
     ]
 )
-"""The columns of cloe-nessy's metadata table, with its types, and the number of the batch."""
+"""The columns of cloe-nessy's metadata table, with its types, and the number of the batch.
+
+``is_processed``: the batch was committed. ``is_stale``: its rows are no longer in the table, or never were.
+``rows``: as many as it wrote, as the table's log tells. The timestamps of commits are those of the source's
+versions; ``__DCR`` and ``__DMR`` say when the batch was recorded as committed, or as abandoned.
+"""
+Row: TypeAlias = dict[str, Any]
 
 
-def read_rows(location: str, storage: Storage, pipeline: str) -> list[BatchRow]:
+def read_rows(location: str, storage: Storage, pipeline: str) -> list[Row]:
     """Give the rows that are there, in order; none if there is no table.
 
     :param location: Canonical URI of the table.
@@ -75,26 +81,26 @@ def read_rows(location: str, storage: Storage, pipeline: str) -> list[BatchRow]:
                 return []
             _check_owner(table, location, pipeline)
             names = pa.table(table.delta.get_add_actions(flatten=True))["path"].to_pylist()
-        rows: list[BatchRow] = []
+        rows: list[Row] = []
         for name in names:
             data = storage.read(f"{location}/{name}")
             if data is None:
                 raise unreadable(location, f"the file {name} is missing")
-            rows += map(_from_row, pq.read_table(io.BytesIO(data), partitioning=None).to_pylist())
-        return sorted(rows, key=lambda row: row.batch)
+            rows += pq.read_table(io.BytesIO(data), schema=SCHEMA, partitioning=None).to_pylist()
+        return sorted(rows, key=lambda row: row["batch"])
     except (DeltaError, pa.ArrowException, KeyError, ValueError, TypeError, OSError) as err:
         if isinstance(err, TableUnreadableError | InputError):
             raise
         raise unreadable(location, err) from err
 
 
-def write_rows(location: str, storage: Storage, pipeline: str, rows: Sequence[BatchRow]) -> None:
+def write_rows(location: str, storage: Storage, pipeline: str, rows: Sequence[Row]) -> None:
     """Replace the rows in one commit; the table is made, if there is none.
 
     :raises InputError: It is another table.
     :raises StorageError: Somebody else wrote it meanwhile, or it could not be written.
     """
-    data = pa.Table.from_pylist([_to_row(row, pipeline) for row in rows], schema=SCHEMA)
+    data = pa.Table.from_pylist(rows, schema=SCHEMA)
     try:
         with open_table(location, storage) as table:
             if table is not None:
@@ -155,50 +161,6 @@ def _check_owner(table: OpenTable, location: str, pipeline: str) -> None:
         )
 
 
-def _to_row(row: BatchRow, pipeline: str) -> dict[str, Any]:
-    recorded = _moment(row.recorded_ms)
-    return {
-        "BK": f"{pipeline}/{row.batch}",
-        "delta_load_identifier": row.identifier,
-        "source_table_identifier": row.source,
-        "is_processed": row.is_processed,
-        "is_stale": row.is_stale,
-        "last_read_timestamp": _moment(row.last_ms),
-        "rows": row.rows,
-        "start_commit_version": row.first,
-        "end_commit_version": row.last,
-        "start_commit_timestamp_utc": _moment(row.first_ms),
-        "end_commit_timestamp_utc": _moment(row.last_ms),
-        "__DCR": recorded,
-        "__DMR": recorded,
-        "batch": row.batch,
-    }
-
-
-def _from_row(row: dict[str, Any]) -> BatchRow:
-    return BatchRow(
-        batch=row["batch"],
-        identifier=row["delta_load_identifier"],
-        source=row["source_table_identifier"],
-        is_processed=row["is_processed"],
-        is_stale=row["is_stale"],
-        rows=row["rows"],
-        first=row["start_commit_version"],
-        last=row["end_commit_version"],
-        first_ms=_milliseconds(row["start_commit_timestamp_utc"]),
-        last_ms=_milliseconds(row["end_commit_timestamp_utc"]),
-        recorded_ms=_milliseconds(row["__DCR"]),
-    )
-
-
-def _moment(milliseconds: int | None) -> datetime | None:
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
-
-
-def _milliseconds(moment: datetime | None) -> int | None:
-    return None if moment is None else round(moment.timestamp() * 1000)
-
-
 TOPIC = "metadata table"
 """The topic of the report's warning."""
 
@@ -229,8 +191,8 @@ class FeedMetadata:
     def _write(self, view: LogView, pipeline: str) -> None:
         stored = read_rows(self.location, self.storage, pipeline)
         numbers = self.log.kept(first_unknown(stored), view.next_seq)
-        batches = [Batch(self.log.offset(seq), self.log.find_commit(seq)) for seq in numbers]
-        rows = rows_of(stored, batches, view.overwrite_start)
+        batches = [(self.log.offset(seq), self.log.find_commit(seq)) for seq in numbers]
+        rows = rows_of(pipeline, stored, batches, view.overwrite_start)
         if rows != stored:
             write_rows(self.location, self.storage, pipeline, rows)
 
@@ -238,104 +200,66 @@ class FeedMetadata:
 # ---- the rows ----
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchRow:
-    """One batch."""
-
-    batch: int
-    identifier: str
-    source: str
-    """The location of the source."""
-    is_processed: bool
-    """Whether the batch was committed."""
-    is_stale: bool
-    """Whether its rows are no longer in the table, or never were."""
-    rows: int | None
-    """Rows that it wrote, as the table's log tells them."""
-    first: int
-    """The first version of the source that it read."""
-    last: int
-    first_ms: int | None
-    """When that version was committed."""
-    last_ms: int | None
-    recorded_ms: int | None
-    """When the batch was recorded as committed, or as abandoned."""
-
-    @property
-    def is_final(self) -> bool:
-        """Whether a later record can change the row only by making it stale."""
-        return self.is_processed or self.is_stale
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The records of one batch in the log."""
-
-    entry: OffsetEntry
-    record: CommitRecord | None
-
-
-def first_unknown(stored: Iterable[BatchRow]) -> int:
+def first_unknown(stored: Iterable[Row]) -> int:
     """Give the first batch that has to be read in the log: rows that are final stay as they are."""
-    by_batch = {row.batch: row for row in stored}
-    waiting = [row.batch for row in by_batch.values() if not row.is_final]
-    return min([*waiting, max(by_batch, default=-1) + 1])
+    is_final: dict[int, bool] = {row["batch"]: row["is_processed"] or row["is_stale"] for row in stored}
+    return min([*(batch for batch in is_final if not is_final[batch]), max(is_final, default=-1) + 1])
 
 
 def rows_of(
-    stored: Sequence[BatchRow], batches: Iterable[Batch], overwrite_start: int | None
-) -> list[BatchRow]:
+    pipeline: str,
+    stored: Iterable[Row],
+    batches: Iterable[tuple[OffsetEntry, CommitRecord | None]],
+    overwrite_start: int | None,
+) -> list[Row]:
     """Give the rows of all batches, in order.
 
     A batch is stale if it was abandoned, if a full refresh came after it, or if a RESTORE removed its rows:
     then the record of a later batch, which was abandoned, holds the remaining state.
 
+    :param pipeline: The id of the pipeline.
     :param stored: The rows in the metadata table; they count where the log was not read.
-    :param batches: The other batches, as the log has them.
+    :param batches: The entries and records of the other batches.
     :param overwrite_start: The newest full refresh.
     :raises CheckpointCorruptError: A state cannot be read.
     """
-    batches = list(batches)
-    by_batch = {row.batch: row for row in stored}
+    rows = {row["batch"]: row for row in stored}
     rolled_back: list[tuple[int, int]] = []
-    for logged in batches:
-        row = _row(logged)
-        if row is None:
+    for entry, record in batches:
+        if not isinstance(entry.slice, VersionSlice):
             continue
-        by_batch[row.batch] = row
-        record = logged.record
+        rows[entry.seq] = _row(pipeline, entry, entry.slice, record)
         if record and record.abandoned:
             state = feed_state.decode(record.state, f"the record of batch {record.seq}")
             rolled_back.append((record.seq, -1 if state is None else state.version))
-    rows = [by_batch[batch] for batch in sorted(by_batch)]
-    return [_stale(row) if _is_stale(row, rolled_back, overwrite_start or 0) else row for row in rows]
+    for seq, row in rows.items():
+        if seq < (overwrite_start or 0) or any(
+            seq < later and row["end_commit_version"] > version for later, version in rolled_back
+        ):
+            rows[seq] = {**row, "is_stale": True}
+    return [rows[seq] for seq in sorted(rows)]
 
 
-def _row(batch: Batch) -> BatchRow | None:
-    part, record = batch.entry.slice, batch.record
-    if not isinstance(part, VersionSlice):
-        return None
-    is_given_up = batch.entry.mode == "empty" or (record is not None and record.abandoned)
-    return BatchRow(
-        batch=batch.entry.seq,
-        identifier=part.identifier,
-        source=part.location,
-        is_processed=record is not None and not is_given_up,
-        is_stale=is_given_up,
-        rows=record.rows if record and not is_given_up else None,
-        first=part.first,
-        last=part.last,
-        first_ms=part.first_ms,
-        last_ms=part.last_ms,
-        recorded_ms=record.committed_at_ms if record else None,
-    )
+def _row(pipeline: str, entry: OffsetEntry, versions: VersionSlice, record: CommitRecord | None) -> Row:
+    is_given_up = entry.mode == "empty" or (record is not None and record.abandoned)
+    recorded = _moment(record.committed_at_ms if record else None)
+    return {
+        "BK": f"{pipeline}/{entry.seq}",
+        "delta_load_identifier": versions.identifier,
+        "source_table_identifier": versions.location,
+        "is_processed": record is not None and not is_given_up,
+        "is_stale": is_given_up,
+        "last_read_timestamp": _moment(versions.last_ms),
+        "rows": record.rows if record and not is_given_up else None,
+        "start_commit_version": versions.first,
+        "end_commit_version": versions.last,
+        "start_commit_timestamp_utc": _moment(versions.first_ms),
+        "end_commit_timestamp_utc": _moment(versions.last_ms),
+        "__DCR": recorded,
+        "__DMR": recorded,
+        "batch": entry.seq,
+    }
 
 
-def _is_stale(row: BatchRow, rolled_back: Iterable[tuple[int, int]], overwrite_start: int) -> bool:
-    return row.batch < overwrite_start or any(
-        row.batch < seq and row.last > version for seq, version in rolled_back
-    )
-
-
-def _stale(row: BatchRow) -> BatchRow:
-    return replace(row, is_stale=True)
+def _moment(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
