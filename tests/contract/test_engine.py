@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.emulator.pytest_plugin import start_emulator
+from airflow_provider_scope.engines.spark import SessionEngine
 from airflow_provider_scope.exceptions import (
     InputError,
     ScopeProviderError,
@@ -28,13 +28,14 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.protocol.engine import Engine, Work
 from airflow_provider_scope.protocol.records import encode_offset
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
+from airflow_provider_scope.stores.local import LocalStorage
 from tests.crash.scope_emulator import EmulatorWorld, Process
 from tests.crash.spark_world import SparkWorld
 from tests.crash.world import DeltaWorld, MemoryWorld
 from tests.support.delta_engine import TABLE, local
 from tests.support.faulty_storage import open_gate
 from tests.support.memory_engine import Version
-from tests.support.values import a_refresh, an_entry
+from tests.support.values import a_refresh, an_entry, an_ingest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,55 +51,6 @@ _Test = TypeVar("_Test")
 
 PIPELINE = "11111111-1111-1111-1111-111111111111"
 OTHER = "22222222-2222-2222-2222-222222222222"
-
-
-class ApplicationInProcess:
-    """The Spark application without ``spark-submit`` around it."""
-
-    def __init__(self, spark: Any) -> None:
-        self.spark = spark
-
-    def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
-    ) -> TableState:
-        return probe(location, pipeline, baseline)
-
-    def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
-        self._run(work, entries, fence=False)
-
-    def fence(self, work: Work, entry: OffsetEntry) -> None:
-        self._run(work, [entry], fence=True)
-
-    def cancel(self) -> None:
-        return
-
-    def _run(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
-        from airflow_provider_scope.spark import app
-        from airflow_provider_scope.spark.plan import Plan
-        from airflow_provider_scope.specs import FileSource
-
-        plan = Plan(
-            pipeline=work.pipeline,
-            table=work.table,
-            checkpoint=work.checkpoint,
-            batches=tuple(entry.seq for entry in entries),
-            source=FileSource(roots="/in", format="parquet"),
-            sql="SELECT id, day, source_file_uri AS file FROM @data",
-            sql_params={},
-            table_columns=None,
-            partition_by=(),
-            properties={},
-            first=work.first,
-            fence=fence,
-            empties=fence and any(entry.mode == "overwrite" for entry in entries),
-        )
-        try:
-            app.run(self.spark, plan)
-        except (PySparkException, Py4JJavaError) as err:
-            raise app.as_error(err) from err
 
 
 @dataclass
@@ -207,7 +159,9 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
         case _:
             world = DeltaWorld(tmp_path)
     if request.param == "spark":
-        return Subject(world, ApplicationInProcess(request.getfixturevalue("spark")))
+        ingest = an_ingest(sql="SELECT id, day, source_file_uri AS file FROM @data")
+        session = request.getfixturevalue("spark")
+        return Subject(world, SessionEngine(ingest=ingest, storage=LocalStorage(), session=session))
     return Subject(world, world.engine(open_gate))
 
 
