@@ -37,8 +37,7 @@ _CONFIG = {
     "job_timeout_seconds",
     "adls_gen1_account",
     "full_refresh",
-}
-_CONFIG_WITHOUT_EFFECT = {
+    # dbt's own, which dbt-scope does not read either:
     "batch_size",
     "begin",
     "database",
@@ -51,8 +50,6 @@ _CONFIG_WITHOUT_EFFECT = {
     "schema",
     "tags",
 }
-"""dbt's own, which dbt-scope does not read either."""
-
 _PROFILE = {
     "adls_gen1_account",
     "storage_account",
@@ -67,8 +64,7 @@ _PROFILE = {
     "max_file_count_per_output_file_set",
     "delta_lake_commit_condition",
     "scope_feature_previews",
-}
-_PROFILE_IN_CONNECTIONS = {
+    # What the connections ``adla_scope`` and ``adls_gen1`` hold:
     "adla_account",
     "authentication",
     "credential_class",
@@ -79,9 +75,7 @@ _PROFILE_IN_CONNECTIONS = {
     "max_retries_on_error",
     "max_wait_on_error_seconds",
     "retry_on_error_messages",
-}
-"""What the connections ``adla_scope`` and ``adls_gen1`` hold."""
-_PROFILE_WITHOUT_EFFECT = {
+    # Without effect here:
     "cancel_jobs_on_shutdown",
     "database",
     "enable_quota_eviction",
@@ -95,8 +89,6 @@ _PROFILE_WITHOUT_EFFECT = {
     "type",
     "wait_on_cancel_seconds",
 }
-
-_OF_PROFILE = _PROFILE | _PROFILE_IN_CONNECTIONS | _PROFILE_WITHOUT_EFFECT
 _OTHER_VERSIONS = {
     "source_root": "source_root is now source_roots, a list",
     "source_pattern": "source_pattern is now source_patterns, a list",
@@ -136,8 +128,8 @@ def from_dbt_scope(
     :raises InputError: A key is unknown, or a value has no counterpart.
     """
     profile = profile or {}
-    _check_keys("config", config, _CONFIG | _CONFIG_WITHOUT_EFFECT)
-    _check_keys("profile", profile, _OF_PROFILE)
+    _check_keys("config", config, _CONFIG)
+    _check_keys("profile", profile, _PROFILE)
     if "{{" in sql or "{%" in sql:
         raise validation.bad(
             "sql", sql[:60], "SQL without Jinja", "take it from dbt's folder target/compiled"
@@ -179,7 +171,7 @@ def _check_keys(argument: str, values: Mapping[str, Any], names: set[str]) -> No
 def _instead(argument: str, key: str) -> str:
     if key in _OTHER_VERSIONS:
         return _OTHER_VERSIONS[key]
-    if argument == "config" and key in _OF_PROFILE:
+    if argument == "config" and key in _PROFILE:
         return f"take {key} out of config: it belongs in the profile"
     if argument == "profile" and key in _CONFIG:
         return f"take {key} out of the profile: it belongs in config"

@@ -33,11 +33,8 @@ MIDNIGHT = 1_767_225_600
 @pytest.mark.parametrize(
     ("heading", "known"),
     [
-        ("## Model configuration", dbt_scope._CONFIG | dbt_scope._CONFIG_WITHOUT_EFFECT),
-        (
-            "## Profile",
-            dbt_scope._PROFILE | dbt_scope._PROFILE_IN_CONNECTIONS | dbt_scope._PROFILE_WITHOUT_EFFECT,
-        ),
+        ("## Model configuration", dbt_scope._CONFIG),
+        ("## Profile", dbt_scope._PROFILE),
         ("## Other versions", set(dbt_scope._OTHER_VERSIONS) - {"extract"}),
     ],
 )
