@@ -26,7 +26,7 @@ from airflow_provider_scope.protocol import vacuum as vacuums
 from airflow_provider_scope.protocol.intervals import known_intervals
 from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
 from airflow_provider_scope.protocol.takeover import Decision
-from airflow_provider_scope.protocol.view import check_decided, check_table, check_view, read_log
+from airflow_provider_scope.protocol.view import check_view, read_log
 from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.values import counted, some_names, window_of_log
@@ -144,8 +144,11 @@ def _accept(args: Namespace) -> None:
         ]
     else:
         repair.existing_pipeline(log)
-        why = _divergence(log, engine, table)
-        if why is None:
+        try:
+            targets.checked_view(log, engine, table)
+        except TableError as err:
+            why = err.what
+        else:
             say(f"{table} and its log fit together: there is nothing to accept")
             return
         consequences = acceptance.consequences_of(
@@ -164,17 +167,6 @@ def _accept(args: Namespace) -> None:
     else:
         record = acceptance.accept_table(log, engine, table, reload_undecidable=args.reload_undecidable)
     say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run {next_run}")
-
-
-def _divergence(log: CheckpointLog, engine: Engine, table: str) -> str | None:
-    """Say why a run would refuse the table; None if it would not."""
-    try:
-        view = read_log(log, engine, table)
-        check_table(view, table)
-        check_decided(view, table)
-    except TableError as err:
-        return err.what
-    return None
 
 
 def _consequence_lines(consequences: Consequences, checkpoint: str) -> list[str]:

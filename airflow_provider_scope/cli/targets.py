@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import Attempt, OffsetEntry
+    from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.scope.jobs import Job
     from airflow_provider_scope.scope.script import BatchIdentity
 
@@ -160,14 +161,23 @@ def _interval_state(log: IntervalLog, engine: Engine, table: str) -> IntervalSta
     if log.pipeline() is None:
         return IntervalState(())
     try:
-        view = read_log(log, engine, table)
-        check_table(view, table)
-        check_decided(view, table)
+        view = checked_view(log, engine, table)
     except TableError as err:
         if err.is_retryable:
             raise  # the error is not about this interval
         return IntervalState(repair.open_entries(log), err)
     return IntervalState(view.open)
+
+
+def checked_view(log: CheckpointLog, engine: Engine, table: str) -> LogView:
+    """Read the log and the table.
+
+    :raises TableError: A run would refuse the table.
+    """
+    view = read_log(log, engine, table)
+    check_table(view, table)
+    check_decided(view, table)
+    return view
 
 
 def open_pipeline(args: Namespace) -> tuple[str, CheckpointLog]:
