@@ -190,14 +190,6 @@ def test_the_job_is_written_down_before_it_is_submitted(world):
     assert len(world.jobs()) == 1
 
 
-def test_a_submission_whose_answer_was_lost_is_looked_up(world):
-    world.open(faults=(Fault(kind="drop_after", op="submit", times=1),))
-
-    Try().execute()
-
-    assert [outcome(job) for job in world.jobs()] == ["succeeded"]
-
-
 def test_a_submission_that_never_arrived_is_sent_again_by_the_next_try_under_the_same_id(world):
     world.open(faults=(Fault(kind="drop_before", op="submit", times=3),))
     tries = Try()
