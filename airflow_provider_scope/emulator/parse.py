@@ -7,13 +7,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.dialect import VIRTUAL_FUNCTIONS, Token, Value, parse_type, refuse, tokens
+from airflow_provider_scope.scope.dialect import (
+    BRACKETS,
+    VIRTUAL_FUNCTIONS,
+    Token,
+    Value,
+    check_bracket,
+    parse_type,
+    refuse,
+    tokens,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _CONSTANT_TYPES = {"string": str, "bool": bool, "int": int, "long": int, "double": float}
-_OPENING = {"(": ")", "[": "]", "{": "}"}
 
 
 # ---- statements ----
@@ -450,19 +458,14 @@ class _Parser(TokenReader):
     def rest(self, expected: str) -> Fragment:
         """Read up to the ``;`` that ends the statement."""
         start = self.position
-        closing: list[str] = []
-        while not (self.token.kind == "end" or (self.token.is_symbol(";") and not closing)):
+        opened: list[Token] = []
+        while not (self.token.kind == "end" or (self.token.is_symbol(";") and not opened)):
             token = self.advance()
             if token.kind == "directive":
                 refuse(token, "directive", f"the directive {token.text} is inside a statement", "remove it")
-            if token.kind != "symbol":
-                continue
-            if token.text in _OPENING:
-                closing.append(_OPENING[token.text])
-            elif token.text in _OPENING.values() and (not closing or closing.pop() != token.text):
-                refuse(token, "unbalanced", f"{token.text!r} closes nothing", "balance the brackets")
-        if closing:
-            self.fail(repr(closing[-1]))
+            check_bracket(token, opened)
+        if opened:
+            self.fail(repr(BRACKETS[opened[-1].text]))
         if self.position == start:
             self.fail(expected)
         end = replace(self.token, kind="end", text="", value="")
