@@ -79,29 +79,6 @@ def test_two_runs_in_one_process_render_their_own_values(run_dag, tmp_path):
     assert values(tmp_path / "table_two") == [12]
 
 
-def test_names_in_any_script_are_found_by_a_worker_whose_locale_is_posix(run_dag, tmp_path, monkeypatch):
-    """Java takes the encoding of file names from the locale: it would look for ``z?rich.csv``."""
-    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
-        monkeypatch.setenv(name, "POSIX")
-    land_bytes(tmp_path / "данные", "zürich.csv", b"a\n1\n")
-    with DAG("posix", schedule=None) as dag:
-        DeltaIncrementalIngestOperator(
-            task_id="ingest",
-            delta_location=str(tmp_path / "таблица"),
-            source=FileSource(
-                roots=str(tmp_path / "данные"),
-                patterns=r"\.csv$",
-                format="csv",
-                columns={"a": "INT"},
-                options={"header": "true"},
-            ),
-        )
-
-    assert run_dag(dag).state == "success"
-
-    assert values(tmp_path / "таблица") == [1]
-
-
 def test_a_run_with_nothing_new_starts_no_spark_and_writes_nothing(run_dag, tmp_path, monkeypatch, spark):
     land(tmp_path / "landing", "a.parquet", 1)
     with DAG("nothing_new", schedule=None) as dag:

@@ -199,9 +199,10 @@ def test_the_application_runs_where_airflow_is_not_installed(run_dag, tmp_path, 
         command = [python, "-c", f"import {name}"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert f"No module named '{name}'" in done.stderr
-    land(tmp_path / "landing", "a b.orc", 1)
-    land(tmp_path / "landing", "é%.orc", 2)
+    base = tmp_path / "данные"
+    land(base / "landing", "a b.orc", 1)
+    land(base / "landing", "é%.orc", 2)
 
-    assert run_dag(dag_of("without_airflow", str(tmp_path), engine)).state == "success"
+    assert run_dag(dag_of("without_airflow", str(base), engine)).state == "success"
 
-    assert rows(tmp_path / "table", f"file://{tmp_path}") == EXPECTED
+    assert rows(base / "table", f"file://{base}") == EXPECTED
