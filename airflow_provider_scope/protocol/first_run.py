@@ -33,8 +33,7 @@ def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request, s
     """
     if view.pipeline is None:
         _check_empty(log, view)
-    is_first = view.newest is None and view.epoch.taken is None and view.accepted is None
-    if not is_first or request.refresh or request.adds_to_rows or source.says_from_when:
+    if not view.is_first or view.accepted or request.refresh or request.adds_to_rows or source.says_from_when:
         return True
     table_state = engine.probe(request.table, None, _NO_BASELINE) if view.pipeline else view.table
     if not table_state.has_rows:

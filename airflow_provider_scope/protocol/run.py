@@ -158,8 +158,7 @@ class MicroBatchExecution:
         :raises ScopeProviderError: As said.
         """
         with _addressed(request, view.open).completes_errors():
-            is_first = view.newest is None and view.takeover is None
-            if is_first and not self.source.look_back(view, request, self.now_ms()):
+            if view.is_first and not self.source.look_back(view, request, self.now_ms()):
                 return False
             if view.pipeline is not None:
                 self._check(request, view)

@@ -56,6 +56,11 @@ class LogView:
     """The files that dbt-scope loaded, as long as no record says so."""
 
     @property
+    def is_first(self) -> bool:
+        """Whether nothing was logged or taken over yet."""
+        return self.newest is None and self.takeover is None
+
+    @property
     def epoch(self) -> Epoch:
         """What says which files are loaded."""
         return Epoch.since(self.refresh_start, self.takeover)

@@ -277,10 +277,6 @@ def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], now
     :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
     """
     view = read_log(log, cast("Engine", _NoTable()), log.location, audit)
-    if (
-        view.newest is None
-        and view.takeover is None
-        and not dbt_scope.read_into_view(log, view, roots, now_ms)
-    ):
+    if view.is_first and not dbt_scope.read_into_view(log, view, roots, now_ms):
         return read_loaded(log, audit, roots, now_ms)
     return view
