@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -66,6 +67,25 @@ class Application:
         self.process.wait()
 
 
+class Here:
+    """This process, which commits a row by the JVM of all tests."""
+
+    def __init__(self, spark: Any, table: Path, value: int) -> None:
+        self.log, self.row = commit.DeltaLog(spark, f"file://{table}"), a_row(spark, value)
+        commit.DeltaLog(spark, f"file://{table}-warm-{value}").save(self.row.write.format("delta"))
+
+    def begin(self) -> None:
+        self.thread = Thread(target=self.log.save, args=[self.row.write.format("delta").mode("append")])
+        self.thread.start()
+
+    def wait(self) -> None:
+        self.thread.join()
+
+
+def a_row(spark: Any, value: object) -> Any:
+    return spark.sql(f"SELECT CAST({value} AS bigint) AS a")
+
+
 def main(table: str, value: str, locks: str) -> None:
     """Commit a row for each line of standard input."""
     from pyspark.sql import SparkSession
@@ -79,7 +99,7 @@ def main(table: str, value: str, locks: str) -> None:
         builder = builder.config(key, setting)
     spark = builder.getOrCreate()
     log = commit.DeltaLog(spark, f"file://{table}")
-    row = spark.sql(f"SELECT CAST({value} AS bigint) AS a")
+    row = a_row(spark, value)
     commit.DeltaLog(spark, f"file://{table}-warm-{value}").save(row.write.format("delta"))
     sys.stdout.write("ready\n")
     sys.stdout.flush()
@@ -98,12 +118,15 @@ def locks(request: Any) -> bool:
 
 
 @pytest.fixture
-def two(tmp_path: Path, locks: bool) -> Iterator[tuple[Application, Application]]:
+def two(
+    spark: Any, tmp_path: Path, locks: bool, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Application, Here]]:
     write_deltalake(str(tmp_path / "table"), pa.table({"a": pa.array([0], pa.int64())}))
-    found = [Application(tmp_path / "table", value, locks=locks) for value in (1, 2)]
-    yield found[0], found[1]
-    for one in found:
-        one.end()
+    if not locks:
+        monkeypatch.setattr(commit, "one_commit_at_a_time", lambda *_: nullcontext())
+    application = Application(tmp_path / "table", 1, locks=locks)
+    yield application, Here(spark, tmp_path / "table", 2)
+    application.end()
 
 
 def freeze_in_a_commit(one: Application, log: Path) -> int:
@@ -126,7 +149,7 @@ def freeze_in_a_commit(one: Application, log: Path) -> int:
 
 
 def test_nobody_commits_while_another_one_is_in_the_midst_of_it(
-    two: tuple[Application, Application],
+    two: tuple[Application, Here],
     tmp_path: Path,
     locks: bool,
 ) -> None:

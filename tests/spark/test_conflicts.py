@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from airflow_provider_scope.exceptions import BatchNotInTableError
+from tests.support.meanwhile import meanwhile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.spark
 
 
-def meanwhile(bench: Any, deed: str) -> str:
-    """Give a SELECT in the midst of which another process does something to the ``table``."""
-    code = f"""if True:
-        import deltalake, pyarrow
-        place = {str(bench.table)!r}
-        table = deltalake.DeltaTable(place) if deltalake.DeltaTable.is_deltatable(place) else place
-        {deed}"""
-    python = sys.executable  # Spark's own may not have deltalake
+def with_deed(bench: Any, deed: Callable[[Any], object]) -> str:
+    """Give a SELECT in the midst of which something is done to the table, or to its location."""
 
-    def do(value: int) -> int:
-        subprocess.run([python, "-c", code], check=True)
-        return value
+    def do() -> None:
+        place = str(bench.table)
+        deed(DeltaTable(place) if DeltaTable.is_deltatable(place) else place)
 
-    bench.spark.udf.register("meanwhile", do, "bigint")
+    bench.spark.udf.register("meanwhile", meanwhile(do), "bigint")
     return "SELECT meanwhile(a) a, * EXCEPT (a) FROM @data"
+
+
+def append(table: Any, rows: dict[str, list[Any]], **properties: Any) -> None:
+    write_deltalake(table, pa.table(rows), mode="append", commit_properties=CommitProperties(**properties))
 
 
 def test_a_batch_that_another_run_commits_during_the_write_is_not_in_the_table_twice(bench: Any) -> None:
     """Delta reports a conflict, also if the other commit was our own and its answer was lost."""
     bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
-    commit_the_same = f"""deltalake.write_deltalake(
-        table, pyarrow.table({{"a": [2]}}), mode="append", commit_properties=deltalake.CommitProperties(
-            app_transactions=[deltalake.Transaction({bench.plan.pipeline!r}, 1)]))"""
+    same = [Transaction(bench.plan.pipeline, 1)]
+    sql = with_deed(bench, lambda table: append(table, {"a": [2]}, app_transactions=same))
 
-    version = bench.run(
-        bench.batch(1, bench.parquet("b.parquet", a=[2])), sql=meanwhile(bench, commit_the_same)
-    )
+    version = bench.run(bench.batch(1, bench.parquet("b.parquet", a=[2])), sql=sql)
 
     assert version is None
     assert bench.version() == 1
@@ -47,9 +46,9 @@ def test_a_batch_that_another_run_commits_during_the_write_is_not_in_the_table_t
 
 
 def test_a_batch_that_would_make_the_table_adds_to_the_one_that_is_made_meanwhile(bench: Any) -> None:
-    make = "deltalake.write_deltalake(table, pyarrow.table({'a': [1]}), mode='ignore')"
+    sql = with_deed(bench, lambda place: write_deltalake(place, pa.table({"a": [1]}), mode="ignore"))
 
-    version = bench.run(bench.batch(0, bench.parquet("a.parquet", a=[2])), sql=meanwhile(bench, make))
+    version = bench.run(bench.batch(0, bench.parquet("a.parquet", a=[2])), sql=sql)
 
     assert version == 1
     assert bench.rows() == [{"a": 1}, {"a": 2}]
@@ -60,7 +59,7 @@ def test_a_range_is_replaced_although_its_files_are_compacted_meanwhile(bench: A
         bench.run(bench.batch(seq, bench.parquet(f"{seq}.parquet", a=[seq], d=[day])))
     batch = bench.batch(3, bench.parquet("b.parquet", a=[9], d=["tue"]), mode="overwrite", where="d = 'tue'")
 
-    version = bench.run(batch, sql=meanwhile(bench, "table.optimize.compact()"))
+    version = bench.run(batch, sql=with_deed(bench, lambda table: table.optimize.compact()))
 
     assert version == 4  # 3 is the compaction
     assert bench.rows() == [{"a": 0, "d": "mon"}, {"a": 9, "d": "tue"}]
@@ -72,7 +71,7 @@ def test_files_are_added_although_others_are_compacted_meanwhile(bench: Any) -> 
 
     bench.run(
         bench.batch(2, bench.parquet("b.parquet", a=[2])),
-        sql=meanwhile(bench, "table.optimize.compact()"),
+        sql=with_deed(bench, lambda table: table.optimize.compact()),
     )
 
     assert bench.rows() == [{"a": 0}, {"a": 1}, {"a": 2}]
@@ -81,10 +80,12 @@ def test_files_are_added_although_others_are_compacted_meanwhile(bench: Any) -> 
 def test_a_table_that_others_change_at_every_try_is_left_alone_after_three(bench: Any) -> None:
     bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
 
-    change = "table.alter.set_table_properties({'delta.checkpointInterval': str(10 + table.version())})"
+    def change(table: DeltaTable) -> None:
+        table.alter.set_table_properties({"delta.checkpointInterval": str(10 + table.version())})
 
+    sql = with_deed(bench, change)
     with pytest.raises(BatchNotInTableError, match="another writer committed in between, 3 times"):
-        bench.run(bench.batch(1, bench.parquet("b.parquet", a=[2])), sql=meanwhile(bench, change))
+        bench.run(bench.batch(1, bench.parquet("b.parquet", a=[2])), sql=sql)
 
     assert bench.version() == 3
     assert bench.rows() == [{"a": 1}]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.exceptions import BatchNotInTableError
 from airflow_provider_scope.spark.writes.merge import Staged
 from tests.spark.conftest import Bench
+from tests.support.meanwhile import meanwhile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,43 +30,31 @@ WRITES = [BOTH, MERGE, {**MERGE, "strategy": "upsert"}, {**MERGE, "strategy": "i
 
 
 @pytest.fixture(params=["before its transaction", "in its transaction"])
-def meanwhile(request: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let another process append rows once: after the source of a MERGE is analysed, or in its run."""
-
-    def append(rows: list[dict[str, Any]], table: DeltaTable) -> None:
-        schema = pa.schema(table.schema().to_arrow())
-        write_deltalake(table, pa.Table.from_pylist(rows, schema), mode="append")
+def appended(request: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let another writer append rows once: after the source of a MERGE is analysed, or in its run."""
 
     def arm(rows: list[dict[str, Any]]) -> None:
-        once = bench.folder / "done"
+        remaining = [rows]
+
+        def append_once() -> None:
+            if remaining:
+                table = DeltaTable(str(bench.table))
+                new = pa.Table.from_pylist(remaining.pop(), pa.schema(table.schema().to_arrow()))
+                write_deltalake(table, new, mode="append")
+
         if request.param == "before its transaction":
             execute = DeltaMergeBuilder.execute
 
             def late(builder: DeltaMergeBuilder) -> None:
-                if not once.exists():
-                    once.touch()
-                    append(rows, DeltaTable(str(bench.table)))
+                append_once()
                 execute(builder)
 
             monkeypatch.setattr(DeltaMergeBuilder, "execute", late)
             return
-        code = f"""if True:
-            import datetime, deltalake, os, pyarrow
-            if not os.path.exists({str(once)!r}):
-                open({str(once)!r}, "x").close()
-                table = deltalake.DeltaTable({str(bench.table)!r})
-                schema = pyarrow.schema(table.schema().to_arrow())
-                new = pyarrow.Table.from_pylist({rows!r}, schema)
-                deltalake.write_deltalake(table, new, mode="append")"""
-        python = sys.executable  # Spark's own may not have deltalake
-
-        def do(*_: Any) -> bool:
-            subprocess.run([python, "-c", code], check=True)
-            return True
-
-        source = Staged.source
-        slow = F.udf(do, "boolean", useArrow=False)
-        monkeypatch.setattr(Staged, "source", lambda staged, rows: source(staged, rows.where(slow(F.lit(1)))))
+        source, slow = Staged.source, F.udf(meanwhile(append_once), "boolean", useArrow=False)
+        monkeypatch.setattr(
+            Staged, "source", lambda staged, rows: source(staged, rows.where(slow(F.lit(col=True))))
+        )
 
     return arm
 
@@ -88,38 +75,38 @@ def ids(bench: Bench, version: int) -> tuple[list[Any], Any]:
     return [action["txn"]["version"] for action in actions if "txn" in action], info.get("userMetadata")
 
 
-def test_rows_with_either_key_that_are_added_meanwhile_are_deleted(bench: Bench, meanwhile: Any) -> None:
+def test_rows_with_either_key_that_are_added_meanwhile_are_deleted(bench: Bench, appended: Any) -> None:
     load(bench, 0, BOTH, id=[1, 2], day=["mon", "tue"])
-    meanwhile([{"id": 9, "day": "tue"}, {"id": 3, "day": "sun"}, {"id": 8, "day": "sat"}])
+    appended([{"id": 9, "day": "tue"}, {"id": 3, "day": "sun"}, {"id": 8, "day": "sat"}])
 
     assert load(bench, 1, BOTH, id=[3], day=["tue"]) == 2
 
     assert bench.rows() == [{"id": 1, "day": "mon"}, {"id": 3, "day": "tue"}, {"id": 8, "day": "sat"}]
 
 
-def test_a_row_with_the_key_that_is_added_meanwhile_is_replaced(bench: Bench, meanwhile: Any) -> None:
+def test_a_row_with_the_key_that_is_added_meanwhile_is_replaced(bench: Bench, appended: Any) -> None:
     write = {**MERGE, "strategy": "upsert"}
     load(bench, 0, write, id=[1, 2], day=["mon", "tue"])
-    meanwhile([{"id": 3, "day": "old"}])
+    appended([{"id": 3, "day": "old"}])
 
     assert load(bench, 1, write, id=[3], day=["new"]) == 2
 
     assert [row for row in bench.rows() if row["id"] == 3] == [{"id": 3, "day": "new"}]
 
 
-def test_a_row_that_is_added_meanwhile_is_not_inserted_again(bench: Bench, meanwhile: Any) -> None:
+def test_a_row_that_is_added_meanwhile_is_not_inserted_again(bench: Bench, appended: Any) -> None:
     write = {**MERGE, "strategy": "insert-only"}
     load(bench, 0, write, id=[1], day=["mon"])
-    meanwhile([{"id": 3, "day": "old"}])
+    appended([{"id": 3, "day": "old"}])
 
     assert load(bench, 1, write, id=[3], day=["new"]) == 2
 
     assert bench.rows() == [{"id": 1, "day": "mon"}, {"id": 3, "day": "old"}]
 
 
-def test_versions_that_are_added_meanwhile_are_retired_or_stay_once(bench: Bench, meanwhile: Any) -> None:
+def test_versions_that_are_added_meanwhile_are_retired_or_stay_once(bench: Bench, appended: Any) -> None:
     load(bench, 0, SCD2, id=[1], day=["a"])
-    meanwhile([{"id": 2, "day": "b"}, {"id": 3, "day": "c"}])
+    appended([{"id": 2, "day": "b"}, {"id": 3, "day": "c"}])
 
     assert load(bench, 1, SCD2, id=[1, 2], day=["a", "b"]) == 2
 

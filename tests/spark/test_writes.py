@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import delta
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Transaction
 
 from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import BatchNotInTableError, TableDivergedError, UnknownRowsError
@@ -19,7 +19,7 @@ from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.writes import WRITES, rows
 from tests.docs.pages import ROOT, blocks, section
-from tests.spark.test_conflicts import meanwhile
+from tests.spark.test_conflicts import append, with_deed
 
 if TYPE_CHECKING:
     from airflow_provider_scope.spark.commit import Batch, Commit
@@ -123,11 +123,13 @@ def test_a_batch_that_another_run_commits_meanwhile_is_not_in_the_table_twice(be
     first, _ = two_batches(bench)
     bench.run(first)
     second = bench.batch(1, bench.parquet("c.parquet", id=[3], text=["b"]))
-    # Spark may compute the value twice.
-    same = f"""table.transaction_version({bench.plan.pipeline!r}) or deltalake.write_deltalake(
-        table, pyarrow.table({{"id": [3], "text": ["b"]}}), mode="append", commit_properties=
-        deltalake.CommitProperties(app_transactions=[deltalake.Transaction({bench.plan.pipeline!r}, 1)]))"""
-    sql = meanwhile(bench, same).replace("(a) a", "(id) id").replace("EXCEPT (a)", "EXCEPT (id)")
+    same = Transaction(bench.plan.pipeline, 1)
+
+    def commit_the_same(table: DeltaTable) -> None:
+        if table.transaction_version(bench.plan.pipeline) == 0:  # Spark may compute the value twice
+            append(table, {"id": [3], "text": ["b"]}, app_transactions=[same])
+
+    sql = with_deed(bench, commit_the_same).replace("(a) a", "(id) id").replace("EXCEPT (a)", "EXCEPT (id)")
 
     assert bench.run(second, sql=sql) is None
     assert bench.rows() == BOTH
