@@ -45,7 +45,6 @@ WRITES: dict[str, dict[str, Any]] = {
     "replace where": {"mode": "overwrite", "where": "id >= 2"},
     "delete-insert": {"write": for_plan(Merge(primary_key=KEY))},
     "upsert": {"write": for_plan(Merge(strategy="upsert", primary_key=KEY))},
-    "insert-only": {"write": for_plan(Merge(strategy="insert-only", primary_key=KEY))},
     "scd2": {"write": for_plan(Scd2(merge_key=KEY))},
 }
 _MOVING = ("delta.identity.highWaterMark", "rowIdHighWaterMark")
@@ -102,7 +101,6 @@ def test_all_that_a_table_carries_stays(bench: Bench, write: str) -> None:
     kept = {
         "append": "1a 2b 2c 3d",
         "replace": "2c 3d",
-        "insert-only": "1a 2b 3d",
         "scd2": "1a 2b 2c 3d",
     }.get(write, "1a 2c 3d")
     assert texts == [(int(row[0]), row[1], "here", 2 * int(row[0])) for row in kept.split()]
