@@ -73,7 +73,7 @@ class JobWaitingOperator(KeepsPlainTexts):
         self,
         running: JobRunningError,
         scope_conn_id: str,
-        poll_interval: float,
+        poll_interval: float | None,
         first_batch: int | None = None,
     ) -> NoReturn:
         """Free the worker until the job has ended.

@@ -280,7 +280,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         if not isinstance(engine, ScopeEngine):
             msg = "only SCOPE jobs are waited for"
             raise TypeError(msg)
-        self.wait_in_triggerer(running, engine.scope_conn_id, self.poll_interval or 0, first)
+        self.wait_in_triggerer(running, engine.scope_conn_id, self.poll_interval, first)
 
     def _run_context(self, context: Context) -> RunContext:
         from airflow_provider_scope.engines.assembly import RunContext

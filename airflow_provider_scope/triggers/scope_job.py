@@ -33,7 +33,7 @@ class ScopeJobTrigger(BaseTrigger):
 
     :param scope_conn_id: A connection of type ``adla_scope``.
     :param job_id: The job.
-    :param poll_interval: Seconds between two looks, at least 10.
+    :param poll_interval: Seconds between two looks, at least 10; None is the connection's.
     :param deadline: When to fire although the job runs, seconds since the epoch; None is never.
     :param unreachable_seconds: How long no look may succeed before it fires.
     :param first_batch: Given back with the event: where the run began that waits.
@@ -44,7 +44,7 @@ class ScopeJobTrigger(BaseTrigger):
         *,
         scope_conn_id: str,
         job_id: str,
-        poll_interval: float = SHORTEST_HOLD_SECONDS,
+        poll_interval: float | None = None,
         deadline: float | None = None,
         unreachable_seconds: float = 900.0,
         first_batch: int | None = None,
@@ -52,7 +52,7 @@ class ScopeJobTrigger(BaseTrigger):
         super().__init__()  # type: ignore[no-untyped-call] # Airflow has no annotations here
         self.scope_conn_id = scope_conn_id
         self.job_id = job_id
-        self.poll_interval = max(poll_interval, SHORTEST_HOLD_SECONDS)
+        self.poll_interval = poll_interval
         self.deadline = deadline
         self.unreachable_seconds = unreachable_seconds
         self.first_batch = first_batch
@@ -112,6 +112,7 @@ class ScopeJobTrigger(BaseTrigger):
         hook = ScopeHook(self.scope_conn_id, connection=connection)
         failures, answered = 0, began
         try:
+            interval = max(self.poll_interval or hook.defaults.poll_interval, SHORTEST_HOLD_SECONDS)
             while True:
                 job = None
                 try:
@@ -128,7 +129,7 @@ class ScopeJobTrigger(BaseTrigger):
                     job,
                     now=time.time(),
                     deadline=self.deadline,
-                    interval_seconds=self.poll_interval,
+                    interval_seconds=interval,
                     failures=failures,
                     jitter=random.random(),  # noqa: S311 - spreads looks, guards nothing
                 )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import uuid
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 from airflow.sdk import DAG
@@ -99,6 +102,36 @@ def test_the_report_of_a_task_that_waited_holds_the_batches_of_before(run_dag, w
     assert (report["batches"], report["files"], report["rows"]) == (3, 3, 6)
 
 
+@pytest.mark.parametrize(
+    ("of_the_task", "of_the_connection", "seconds"),
+    [(None, 60.0, 60.0), (30, 60.0, 30), (3, 60.0, 10), (None, 0.5, 10)],
+)
+def test_a_deferred_wait_looks_as_often_as_the_task_or_else_the_connection_says(
+    world, monkeypatch, of_the_task, of_the_connection, seconds
+):
+    world.open()
+    connection = {"account_name": "acme", "poll_interval": of_the_connection}
+    value = {"conn_type": "adla_scope", "host": world.emulator.url, "extra": connection}
+    monkeypatch.setenv("AIRFLOW_CONN_ADLA_SCOPE_DEFAULT", json.dumps(value))
+    with DAG("scope_interval", schedule=None):
+        operator = load(world, deferrable=True, poll_interval=of_the_task)
+    running = JobRunningError("It runs.", kept="it", do="nothing", job_id=str(uuid.uuid4()), deadline=None)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.wait_in_triggerer(running, "adla_scope_default", operator.poll_interval)
+    intervals = []
+
+    def stop(*_: object, interval_seconds: float, **__: object) -> NoReturn:
+        intervals.append(interval_seconds)
+        raise RuntimeError
+
+    monkeypatch.setattr(scope_job, "next_step", stop)
+    monkeypatch.setattr("airflow_provider_scope.hooks.scope.ScopeHook.get_job", lambda *_: "a job")
+    with pytest.raises(RuntimeError):
+        asyncio.run(deferred.value.trigger._watch(0.0))
+
+    assert intervals == [seconds]
+
+
 def test_a_trigger_is_stored_as_ids_and_numbers():
     trigger = scope_job.ScopeJobTrigger(scope_conn_id="c", job_id="j", poll_interval=3, deadline=7.5)
 
@@ -107,7 +140,7 @@ def test_a_trigger_is_stored_as_ids_and_numbers():
         {
             "scope_conn_id": "c",
             "job_id": "j",
-            "poll_interval": 10.0,
+            "poll_interval": 3,
             "deadline": 7.5,
             "unreachable_seconds": 900.0,
             "first_batch": None,
