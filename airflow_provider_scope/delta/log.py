@@ -22,7 +22,7 @@ from pyarrow import ArrowException
 
 from airflow_provider_scope.delta.commit import DamagedCommitError, parse, path_of
 from airflow_provider_scope.delta.schema import of_delta
-from airflow_provider_scope.exceptions import StorageError, TableUnreadableError
+from airflow_provider_scope.exceptions import SourceNotFoundError, StorageError, TableUnreadableError
 from airflow_provider_scope.failures import is_refusal
 from airflow_provider_scope.stores.local import SCHEME, local_path
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, open_storage
@@ -89,6 +89,23 @@ def open_table(
     with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-log-") as folder:
         is_copied = _copy(store, location, Path(folder), since)
         yield _open(location, Path(folder)) if is_copied else None
+
+
+@contextmanager
+def open_source(table: str, storage: Storage | None) -> Iterator[OpenTable]:
+    """Open a table that is the source of rows.
+
+    :raises SourceNotFoundError: There is no table.
+    """
+    with open_table(table, storage) as opened:
+        if opened is None:
+            raise SourceNotFoundError(
+                f"There is no Delta table at {table}.",
+                kept="everything; nothing was read or written",
+                do="bring it back, if it was moved or dropped; or correct source.table; or let the task "
+                "that creates it run first",
+            )
+        yield opened
 
 
 def is_in_place(location: str) -> bool:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.exceptions import ChangeFeedError, SparkJobFailedError
-from airflow_provider_scope.sources.table_log import SourceLog
+from airflow_provider_scope.sources.feed.source import SourceLog
 from tests.support.change_world import ChangeWorld
 from tests.support.delta_engine import local
 

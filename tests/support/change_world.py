@@ -10,9 +10,8 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_provider_scope.exceptions import SparkJobFailedError
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.metadata import FeedMetadata
-from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.sources.feed.source import ChangeRows, SourceLog
 from airflow_provider_scope.sources.feed.spec import CdfSource
-from airflow_provider_scope.sources.table_log import SourceLog
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
 

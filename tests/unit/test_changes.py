@@ -19,9 +19,8 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.sources.feed import columns as feed_columns
 from airflow_provider_scope.sources.feed import state as feed_state
-from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.sources.feed.source import ChangeRows, SourceLog
 from airflow_provider_scope.sources.feed.state import ChangeState, Metadata, SourceCommit
-from airflow_provider_scope.sources.table_log import SourceLog
 from airflow_provider_scope.specs import CdfSource, ScopeEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
 from airflow_provider_scope.stores.local import LocalStorage

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from deltalake.schema import PrimitiveType
 
-from airflow_provider_scope.delta.log import read_commit
+from airflow_provider_scope.delta.log import open_source, read_commit
 from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
 from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.sources.cursor import newer
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.cursor.spec import bound_of
 from airflow_provider_scope.sources.cursor.state import Bound, overlap, window_bounds
-from airflow_provider_scope.sources.table_log import open_source
 from airflow_provider_scope.values import CursorSlice
 
 if TYPE_CHECKING:
