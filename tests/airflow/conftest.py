@@ -12,4 +12,4 @@ from tests.support import warm
 @pytest.fixture
 def warm_spark(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start no ``spark-submit``: it costs each run of a test ten seconds, and few tests are about it."""
-    warm.use(monkeypatch, spark)
+    warm.use_in_tasks(monkeypatch, spark)

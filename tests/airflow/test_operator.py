@@ -89,7 +89,7 @@ def test_a_run_with_nothing_new_starts_no_spark_and_writes_nothing(run_dag, tmp_
             outlets=[Asset("table")],
         )
     with pytest.MonkeyPatch.context() as patch:
-        warm.use(patch, spark)
+        warm.use_in_tasks(patch, spark)
         first = result(run_dag(dag))
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "table").rglob("*")}
     monkeypatch.setenv("JAVA_HOME", "/there/is/no/java")
@@ -269,7 +269,7 @@ def test_a_spark_that_cannot_start_says_why_and_keeps_the_batch(run_dag, tmp_pat
         return dag
 
     failed = run_dag(make(SparkEngine(conf={"spark.master": "local[2]", "spark.driver.memory": "1k"})))
-    warm.use(monkeypatch, spark)
+    warm.use_in_tasks(monkeypatch, spark)
     again = run_dag(make(SparkEngine()))
 
     assert failed.state == "failed"

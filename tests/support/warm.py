@@ -32,6 +32,14 @@ def use(monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
     monkeypatch.setattr(sys.modules[__name__], "SESSION", session)
 
 
+def use_in_tasks(monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
+    """Let the batches of every task run in this session, which a user cannot ask for."""
+    make = assembly.spark_engine
+    monkeypatch.setattr(
+        assembly, "spark_engine", lambda *args, **named: make(*args, **{**named, "session": session})
+    )
+
+
 def count_plans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Give a list that gets, each time Spark would be started, how many batches it is given."""
     run_plan, counts = SessionEngine.run_plan, list[int]()
