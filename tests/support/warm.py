@@ -34,6 +34,7 @@ def use(monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
 
 def use_in_tasks(monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
     """Let the batches of every task run in this session, which a user cannot ask for."""
+    monkeypatch.setenv("JAVA_HOME", "/there/is/no/java")  # nothing starts another one unnoticed
     make = assembly.spark_engine
     monkeypatch.setattr(
         assembly, "spark_engine", lambda *args, **named: make(*args, **{**named, "session": session})
