@@ -268,10 +268,10 @@ def run(folder: str, loaded: int, listed: int, new: int) -> None:
     began = time.process_time()
     request = Request(table=f"remote://{folder}/table")
     if new:
-        plan = dry_run.plan(execution, request)
-        if plan.error:
-            raise plan.error
-        report, (entry,) = plan.report, plan.new
+        preview = dry_run.preview(execution, request)
+        if preview.error:
+            raise preview.error
+        report, (entry,) = preview.report, preview.new
         assert [file.path for file in entry.files] == [a_file(loaded).path]
         log, audit_files = records_of(folder, storage)  # the plan's own stay in memory
         log.put_offset(entry)

@@ -300,7 +300,7 @@ def _show_lag(view: LogView, table: str, log: CheckpointLog, storage_conn_id: st
 def plan(args: Namespace) -> None:
     """Show what a run of a task would do now; nothing is written, no JVM is started."""
     execution, request, _ = assembly.assemble(*ingest_of_task(args))
-    preview = dry_run.plan(execution, request)
+    preview = dry_run.preview(execution, request)
     report = preview.report
     groups = {
         "recorded": ("in the table already, only recorded", preview.recorded),

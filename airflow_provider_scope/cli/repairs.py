@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline
     from airflow_provider_scope.protocol.retention import Group
-    from airflow_provider_scope.protocol.vacuum import Plan
+    from airflow_provider_scope.protocol.vacuum import Purge
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.scope.jobs import Job
 
@@ -321,21 +321,21 @@ def vacuum(args: Namespace) -> None:
     repair.existing_pipeline(log)
     engine = engine_of(args, log)
     audit = assembly.audit_files(log, Checkpoint())
-    plan = vacuums.make_plan(log, audit, engine, table, retain=args.retain_batches, now_ms=clock.now_ms())
+    purge = vacuums.purge_of(log, audit, engine, table, retain=args.retain_batches, now_ms=clock.now_ms())
     say(f"checkpoint  {log.location}")
-    _show_deleted(plan)
-    _show_kept(plan)
-    if not plan.groups:
+    _show_deleted(purge)
+    _show_kept(purge)
+    if not purge.groups:
         return
-    if plan.record.below > plan.vacuumed_before:
+    if purge.record.below > purge.vacuumed_before:
         say(
             "After that, a table that was restored to a version before the oldest remaining record can no "
             "longer be accepted as it is: see `airflow scope accept-table`."
         )
     if not is_confirmed(args):
         return
-    vacuums.run(log, plan)
-    count = sum(len(group.files) for group in plan.groups)
+    vacuums.run(log, purge)
+    count = sum(len(group.files) for group in purge.groups)
     say(f"{counted(count, 'file')} deleted")
 
 
@@ -349,16 +349,16 @@ def _check_not_intervals_alone(log: CheckpointLog) -> None:
         )
 
 
-def _show_deleted(plan: Plan) -> None:
-    lines = [f"{_NAMES.get(g.kind, g.kind)}{_batches_text(g)}: {_size_text(g)}" for g in plan.groups]
+def _show_deleted(purge: Purge) -> None:
+    lines = [f"{_NAMES.get(g.kind, g.kind)}{_batches_text(g)}: {_size_text(g)}" for g in purge.groups]
     _show("deletes", lines or ["nothing"])
 
 
-def _show_kept(plan: Plan) -> None:
+def _show_kept(purge: Purge) -> None:
     lines = []
-    for group in plan.kept:
+    for group in purge.kept:
         if group.kind in RECORDS:
-            lines.append(f"{_NAMES[group.kind]}{_batches_text(group)}: {_size_text(group)}; {plan.why}")
+            lines.append(f"{_NAMES[group.kind]}{_batches_text(group)}: {_size_text(group)}; {purge.why}")
         elif group.kind in WHY_KEPT:
             lines.append(f"{group.kind}/: {_size_text(group)}; {WHY_KEPT[group.kind]}")
     _show("keeps", lines)

@@ -28,7 +28,7 @@ _NEW_TABLE = TableIdentity("of the table that the run creates", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Preview:
     """What the next run will do with each batch, in the order of their numbers."""
 
     report: RunReport
@@ -49,7 +49,7 @@ class Plan:
     """False if more batches may follow: only the rows of the last one tell."""
 
 
-def plan(execution: MicroBatchExecution, request: Request) -> Plan:
+def preview(execution: MicroBatchExecution, request: Request) -> Preview:
     """Do the steps of a run: its records stay in memory, its batches are checked and not loaded.
 
     The execution cannot be used for a run afterwards.
@@ -69,7 +69,7 @@ def plan(execution: MicroBatchExecution, request: Request) -> Plan:
     committed = {int(name) for name in records.written[f"{execution.log.location}/commits"]}
     view = execution.view
     waiting = [entry for entry in view.open if entry.seq not in engine.loaded]
-    return Plan(
+    return Preview(
         report=execution.report,
         recorded=tuple(execution.log.offset(seq) for seq in sorted(committed - {*engine.loaded})),
         opened=tuple(entry for seq, entry in engine.loaded.items() if seq not in logged),
@@ -91,7 +91,7 @@ class _InMemory:
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.written: dict[str, dict[str, bytes | None]] = defaultdict(dict)
-        """Folder -> name -> content, compressed (a plan may hold a million files); None if it was deleted."""
+        """Folder -> name -> content, compressed (there may be a million files); None if it was deleted."""
 
     def walk(self, root: str) -> Iterator[FileEntry]:
         """List the source, in which no run writes."""

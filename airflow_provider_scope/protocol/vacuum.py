@@ -30,7 +30,7 @@ AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Purge:
     """What a vacuum would do."""
 
     record: Vacuumed
@@ -59,10 +59,10 @@ def check_retain(retain: int) -> None:
         )
 
 
-def make_plan(
+def purge_of(
     log: CheckpointLog, audit: AuditFiles, engine: Engine, table: str, *, retain: int, now_ms: int
-) -> Plan:
-    """Plan what may be deleted; nothing is written.
+) -> Purge:
+    """Find what may be deleted; nothing is written.
 
     :param retain: Committed batches whose records stay.
     :raises ScopeProviderError: The log could not be read, or the table does not match it: what was purged
@@ -108,20 +108,20 @@ def make_plan(
         boundary=boundary,
     )
     record = Vacuumed(below=below, quarantined=quarantined)
-    return Plan(record, before.below, tuple(groups), tuple(kept), why)
+    return Purge(record, before.below, tuple(groups), tuple(kept), why)
 
 
-def run(log: CheckpointLog, plan: Plan) -> None:
+def run(log: CheckpointLog, purge: Purge) -> None:
     """Delete what was planned.
 
     The record first: from then on nobody believes a record below its number, neither those that are still
     there when this dies, nor those that a run puts that was stopped before the records were purged.
 
-    :param plan: What ``make_plan`` gave.
+    :param purge: What ``purge_of`` found.
     """
-    if plan.record.below > plan.vacuumed_before:
-        log.put_vacuumed(plan.record)
-    for group in plan.groups:
+    if purge.record.below > purge.vacuumed_before:
+        log.put_vacuumed(purge.record)
+    for group in purge.groups:
         for file in group.files:
             log.storage.delete(file.path)
 

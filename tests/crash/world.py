@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.protocol import acceptance, repair, vacuum
 from airflow_provider_scope.protocol.derived import AuditFiles
-from airflow_provider_scope.protocol.dry_run import Plan, plan
+from airflow_provider_scope.protocol.dry_run import Preview, preview
 from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.run import MicroBatchExecution
@@ -95,10 +95,10 @@ class World:
         request, rules = self.asked(**asked)
         return self._execution(rules, gate, engine).run(request)
 
-    def plan(self, **asked: Any) -> Plan:
+    def plan(self, **asked: Any) -> Preview:
         """Do what ``airflow scope plan`` does."""
         request, rules = self.asked(**asked)
-        return plan(self._execution(rules, open_gate), request)
+        return preview(self._execution(rules, open_gate), request)
 
     def new_id(self) -> str:
         return str(uuid.uuid4())
@@ -162,13 +162,13 @@ class World:
             log, self.audit_files(log), self.engine(gate), self.table, seq, now_ms=lambda: NOW_MS
         )
 
-    def vacuum(self, gate: Gate = open_gate, *, retain: int = 1) -> vacuum.Plan:
+    def vacuum(self, gate: Gate = open_gate, *, retain: int = 1) -> vacuum.Purge:
         log = self.log(gate)
-        plan = vacuum.make_plan(
+        purge = vacuum.purge_of(
             log, self.audit_files(log), self.engine(gate), self.table, retain=retain, now_ms=NOW_MS
         )
-        vacuum.run(log, plan)
-        return plan
+        vacuum.run(log, purge)
+        return purge
 
     def accept(self, gate: Gate = open_gate, *, reload_undecidable: bool = False) -> None:
         acceptance.accept_table(

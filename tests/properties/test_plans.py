@@ -18,7 +18,7 @@ from tests.support.faulty_storage import Call, open_gate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_scope.protocol.dry_run import Plan
+    from airflow_provider_scope.protocol.dry_run import Preview
     from airflow_provider_scope.protocol.records import OffsetEntry
 
 WORLDS: tuple[type[MemoryWorld], ...] = (
@@ -211,7 +211,7 @@ def test_the_next_run_does_what_the_plan_says(night: Night, how: dict[str, Any])
     world = night.world
     before = state_of(world)
 
-    plan: Plan = world.plan(**how)
+    plan: Preview = world.plan(**how)
 
     assert state_of(world) == before
     committed, error = run(world, how)

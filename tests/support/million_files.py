@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.protocol.derived import AuditFiles, Segments, rows_of
-from airflow_provider_scope.protocol.dry_run import plan as plan_of
+from airflow_provider_scope.protocol.dry_run import preview
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import Pipeline, TableIdentity
 from airflow_provider_scope.protocol.run import MicroBatchExecution
@@ -85,7 +85,7 @@ def plan(files: int, checkpoint: str) -> dict[str, Any]:
     )
     request = Request(table="file:///delta/sales")
     started = time.perf_counter()
-    planned = plan_of(execution, request)
+    planned = preview(execution, request)
     seconds = time.perf_counter() - started
     report, batches = planned.report, planned.new
     numbers = [int(file.path[-23:-15]) for batch in batches for file in batch.files]

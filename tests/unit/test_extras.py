@@ -49,14 +49,14 @@ def test_files_on_a_disk_need_no_extra_and_all_modules_are_there(tmp_path):
         "    if not module.name.endswith(('main', 'main__', 'pytest_plugin')):",
         "        importlib.import_module(module.name)",
         "from airflow_provider_scope.engines.assembly import RunContext, assemble",
-        "from airflow_provider_scope.protocol.dry_run import plan",
+        "from airflow_provider_scope.protocol.dry_run import preview",
         "from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator",
         "from airflow_provider_scope.specs import FileSource",
         f"source = FileSource(roots={str(tmp_path / 'landing')!r}, format='csv', safety_buffer_seconds=0)",
         f"table = {str(tmp_path / 'table')!r}",
         "task = DeltaIncrementalIngestOperator(task_id='t', delta_location=table, source=source)",
         "run, request, _ = assemble(task.ingest(), RunContext(task='d.t', log_file=None, report=print))",
-        "print(len(plan(run, request).new), 'planned')",
+        "print(len(preview(run, request).new), 'planned')",
     )
 
     assert done.returncode == 0, done.stderr
