@@ -105,7 +105,7 @@ class World(SparkWorld):
     def engine(self, gate: Any) -> Any:
         made = super().engine(gate)
         # Without the jar for Azure: nothing is read there, and the properties are given all the same.
-        made.engine = SparkEngine(
+        made.settings = SparkEngine(
             conf={
                 "spark.logConf": "true",
                 "spark.log.level": "INFO",
@@ -113,10 +113,10 @@ class World(SparkWorld):
                 "spark.eventLog.dir": f"file://{self.folder}/events",
                 "spark.scope.bearer.token": SECRETS["token"],
             },
-            packages=made.engine.packages,
+            packages=made.settings.packages,
         )
         made.stores = tuple(replace(store, packages=()) for store in self.stores)
-        made.sql = self.sql or made.sql
+        made.ingest = replace(made.ingest, sql=self.sql or made.ingest.sql)
         return made
 
 
@@ -147,7 +147,7 @@ def test_a_secret_is_in_the_file_of_properties_and_nowhere_else(stores, tmp_path
         "environments": "\n".join(watch.environments),
         "error": error,
         "log": caplog.text,
-        "runner": repr(world.engine(open_gate)).replace(repr(world.engine(open_gate).engine), ""),
+        "runner": repr(world.engine(open_gate)).replace(repr(world.engine(open_gate).settings), ""),
     }
     for path in tmp_path.rglob("*"):
         if path.is_file():

@@ -57,7 +57,7 @@ def columns_said(bench: Any) -> dict[int, str | None]:
 
 
 def inferred(bench: Any, entry: Any, **changes: Any) -> dict[str, str]:
-    return inference.inferred(bench.spark, changed(bench.plan, **changes), entry).files.columns or {}
+    return inference.inferred(bench.spark, changed(bench.plan, **changes), entry).file_columns or {}
 
 
 # ---- CSV -----------------------------------------------------------------------------------------
