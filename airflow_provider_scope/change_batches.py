@@ -67,7 +67,7 @@ class ChangeBatch:
 def read_changes(
     spark: SparkSession, source: CdfSource | str | os.PathLike[str], checkpoint: str | os.PathLike[str]
 ) -> ChangeBatch:
-    """Give the changes of a table that are not consumed yet.
+    """Return the changes of a table that are not consumed yet.
 
     Until ``consume`` is called with the batch, the next call gives the same versions again.
 
@@ -135,7 +135,7 @@ def _in_a_session() -> Iterator[None]:
 
 
 def _folder(spark: SparkSession, table: str) -> str:
-    """Give the folder of a table that is named by its folder or as the session's catalog does.
+    """Return the folder of a table that is named by its folder or as the session's catalog does.
 
     :raises InputError: The catalog has no Delta table of that name.
     """
@@ -189,7 +189,7 @@ def consume(batch: ChangeBatch) -> None:
 
 
 def _newest(storage: Storage, folder: str) -> tuple[int, str | None]:
-    """Give the number of the batch that is next, and the state before it.
+    """Return the number of the batch that is next, and the state before it.
 
     :raises CheckpointGapError: The record of the batch before it is missing.
     """

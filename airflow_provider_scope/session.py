@@ -150,7 +150,7 @@ def load(  # the arguments are the API
 
 
 def _give_up(log: CheckpointLog, audit: AuditFiles, engine: _Session, table: str) -> None:
-    """Give up what a load that died has logged: its rows are gone with it."""
+    """Return up what a load that died has logged: its rows are gone with it."""
     for entry in repair.open_entries(log):
         if entry.slice.kind != RowSlice.kind:
             return  # a batch of the operator: the run refuses the log
@@ -164,7 +164,7 @@ def _give_up(log: CheckpointLog, audit: AuditFiles, engine: _Session, table: str
 
 
 def state_of(log: CheckpointLog) -> Any:
-    """Give the state that was committed last; what was abandoned never counted."""
+    """Return the state that was committed last; what was abandoned never counted."""
     text = _text_of_state(log)
     state: Any = None if text is None else json.loads(text)
     return state[_CALLERS] if _is_callers(state) else state
@@ -175,7 +175,7 @@ def _is_callers(state: Any) -> bool:
 
 
 def _encoded(state: Any) -> str:
-    """Give the caller's state as a record has it.
+    """Return the caller's state as a record has it.
 
     :raises InputError: JSON does not hold it, or gives another value back.
     """
@@ -226,7 +226,7 @@ def _text_of_state(log: CheckpointLog) -> str | None:
 
 
 def _rows(spark: SparkSession, data: DataFrame | Iterable[Any], schema: str | None) -> DataFrame:
-    """Give the rows as a DataFrame."""
+    """Return the rows as a DataFrame."""
     if not isinstance(data, DataFrame):
         return to_dataframe(spark, data, schema)
     if schema is not None:
@@ -266,7 +266,7 @@ class _Rows:
         return self
 
     def cut(self) -> RowSlice:
-        """Give the batch; a run asks for one, and again if another load takes its number."""
+        """Return the batch; a run asks for one, and again if another load takes its number."""
         return RowSlice(self.load_id)
 
 
@@ -322,7 +322,7 @@ class _Session:
             return target.write(transaction, new.rows, {} if new.state is None else {"state": new.state})
 
     def _beyond(self, cursor: Cursor, seq: int) -> Reading:
-        """Give the rows that are new by the cursor."""
+        """Return the rows that are new by the cursor."""
         before = None if self.forgets else _text_of_state(self.log)
         first, end = (
             bound and bound.encode()

@@ -56,7 +56,7 @@ __DCR TIMESTAMP, __DMR TIMESTAMP"""
 
 
 def random_rows(ids: DataFrame, seed: int) -> DataFrame:
-    """Give rows for a column of ids."""
+    """Return rows for a column of ids."""
     return ids.select(
         "id",
         (F.col("id") % 50).cast("int").alias("region"),
@@ -94,7 +94,7 @@ class Source:
 
 
 def by_hand(source: Source, target: str, *, keys_too: bool) -> Callable[[SparkSession], None]:
-    """Give what somebody writes: all that is new, the last change of each key, one MERGE.
+    """Return what somebody writes: all that is new, the last change of each key, one MERGE.
 
     :param keys_too: Delete the row of the old key if an update changes a key.
     """
@@ -120,7 +120,7 @@ def by_hand(source: Source, target: str, *, keys_too: bool) -> Callable[[SparkSe
 
 
 def cloe_nessy(spark: SparkSession, source: Source, target: str) -> Callable[[SparkSession], None]:
-    """Give its loader and its merge writer; what is in the source now is loaded."""
+    """Return its loader and its merge writer; what is in the source now is loaded."""
     os.environ["NESSY_SPARK_CONFIG"] = "{}"
     logging.disable(logging.WARNING)
     from cloe_nessy.integration.delta_loader.strategies.delta_cdf_loader import (  # noqa: PLC0415
@@ -161,12 +161,12 @@ def cloe_nessy(spark: SparkSession, source: Source, target: str) -> Callable[[Sp
 
 
 def content(table: str) -> pa.Table:
-    """Give the rows of a table in an order."""
+    """Return the rows of a table in an order."""
     return DeltaTable(table).to_pyarrow_table(columns=list(COLUMNS)).sort_by("id")
 
 
 def compare(spark: SparkSession, folder: Path, args: argparse.Namespace) -> dict[int, dict[str, float]]:
-    """Give the median seconds of each way for each number of changes."""
+    """Return the median seconds of each way for each number of changes."""
     source = Source(spark, folder, args.rows)
     warm.SESSION = spark
     (folder / "ours").mkdir()

@@ -113,7 +113,7 @@ print("seconds", time.monotonic() - began, time.process_time() - cpu + spent.ru_
 
 
 def numbered_rows(start: int, count: int) -> pa.Table:
-    """Give rows with ids from ``start`` on."""
+    """Return rows with ids from ``start`` on."""
     ids = range(start, start + count)
     return pa.table({"id": pa.array(ids, pa.int64()), "name": [f"name-{n % 1000}" for n in ids]})
 
@@ -213,7 +213,7 @@ def run_timed(command: list[str], log: Path) -> tuple[float, float]:
 
 
 def stored_rows(connection: Any, folder: str) -> pa.Table:
-    """Give the rows of the database by another way than the two that are measured."""
+    """Return the rows of the database by another way than the two that are measured."""
     with connection.cursor() as cursor, Path(f"{folder}/orders.csv").open("wb") as file:
         cursor.copy_expert("COPY orders TO STDOUT (FORMAT csv)", file)
     options = csv.ConvertOptions(column_types=COLUMNS)

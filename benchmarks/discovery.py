@@ -58,7 +58,7 @@ _BLOB = (
 
 
 def name_of(number: int) -> str:
-    """Give a name as long as they are in practice."""
+    """Return a name as long as they are in practice."""
     return f"region=emea/year=2026/batch={number // 1000:04}/part-{number:08}-c000.snappy.parquet"
 
 
@@ -66,7 +66,7 @@ def name_of(number: int) -> str:
 
 
 def page_of(first: int, count: int) -> bytes:
-    """Give one page of List Blobs."""
+    """Return one page of List Blobs."""
     last = min(first + PAGE, count)
     blobs = "".join(
         _BLOB.format(

@@ -73,7 +73,7 @@ FAN_OUT = 10
 
 
 def a_file(number: int) -> FileEntry:
-    """Give a file with a path as long as they are in practice."""
+    """Return a file with a path as long as they are in practice."""
     path = f"{ROOT}/region=emea/day={number // 1_000:06}/part-{number:09}-c000.snappy.parquet"
     return FileEntry(NOW_MS - 10**12 + number * 1_000, path, 1_000 + number % 7)
 
@@ -152,7 +152,7 @@ class Table:
 
 
 def entry_of(seq: int, size: int) -> OffsetEntry:
-    """Give the entry of a batch of ``size`` files."""
+    """Return the entry of a batch of ``size`` files."""
     files = tuple(map(a_file, range(seq * size, (seq + 1) * size)))
     return OffsetEntry(
         seq=seq, mode="append", slice=slice_of(files, None), refresh_start=None, overwrite_start=None

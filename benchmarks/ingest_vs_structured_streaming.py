@@ -85,7 +85,7 @@ def land(folder: Path, files: int, rows: int) -> None:
 
 
 def submit(script: Path, conf: dict[str, str], arguments: list[str]) -> list[str]:
-    """Give the command that runs a script with Delta."""
+    """Return the command that runs a script with Delta."""
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[*]"]
     command += ["--packages", application.delta_package()]
     command += ["--exclude-packages", ",".join(application.EXCLUDED_PACKAGES)]
@@ -109,7 +109,7 @@ def timed(command: list[str], log: Path) -> tuple[float, float]:
 
 
 def same_rows(table: Path, files: int, rows: int) -> bool:
-    """Tell whether a table holds each row exactly once."""
+    """Return whether a table holds each row exactly once."""
     ids = DeltaTable(str(table)).to_pyarrow_table(columns=["id"])["id"]
     return bool(len(ids) == files * rows and pc.count_distinct(ids).as_py() == files * rows)
 

@@ -43,7 +43,7 @@ COLUMNS = ("id", "region", "value", "name", "changed_at")
 
 
 def session() -> SparkSession:
-    """Give a local session with what an application of ours has."""
+    """Return a local session with what an application of ours has."""
     conf = {**application.REQUIRED_CONF, **application.LOCAL_CONF}
     builder = SparkSession.builder.master("local[*]").config(
         "spark.jars.packages", application.delta_package()
@@ -58,7 +58,7 @@ def session() -> SparkSession:
 
 
 def random_rows(ids: Any, seed: int) -> Any:
-    """Give rows for a column of ids."""
+    """Return rows for a column of ids."""
     return ids.select(
         "id",
         (F.col("id") % 50).cast("int").alias("region"),
@@ -69,7 +69,7 @@ def random_rows(ids: Any, seed: int) -> Any:
 
 
 def changed(table: str, changes: str, write: Any) -> Callable[[SparkSession], None]:
-    """Give our way to write the changes."""
+    """Return our way to write the changes."""
 
     def run(spark: SparkSession) -> None:
         load(spark, spark.read.parquet(changes), table, write)
@@ -78,7 +78,7 @@ def changed(table: str, changes: str, write: Any) -> Callable[[SparkSession], No
 
 
 def upsert(table: str, changes: str) -> Callable[[SparkSession], None]:
-    """Give the plain statement."""
+    """Return the plain statement."""
 
     def run(spark: SparkSession) -> None:
         stored = SparkTable.forPath(spark, table).alias("t")
@@ -89,7 +89,7 @@ def upsert(table: str, changes: str) -> Callable[[SparkSession], None]:
 
 
 def delete_insert(table: str, changes: str) -> Callable[[SparkSession], None]:
-    """Give one statement that deletes by key and inserts."""
+    """Return one statement that deletes by key and inserts."""
 
     def run(spark: SparkSession) -> None:
         new = spark.read.parquet(changes)
@@ -102,7 +102,7 @@ def delete_insert(table: str, changes: str) -> Callable[[SparkSession], None]:
 
 
 def scd2(table: str, changes: str) -> Callable[[SparkSession], None]:
-    """Give the usual statement: rows of a changed key come twice, to end a version and to begin one."""
+    """Return the usual statement: rows of a changed key come twice, to end a version and to begin one."""
 
     def run(spark: SparkSession) -> None:
         content = F.sha2(F.to_json(F.struct(*COLUMNS)), 256)
@@ -131,7 +131,7 @@ WAYS: dict[str, tuple[Any, Any]] = {
 
 
 def content(table: str) -> pa.Table:
-    """Give the rows of a table in an order, without what identifies a version for us."""
+    """Return the rows of a table in an order, without what identifies a version for us."""
     rows = DeltaTable(table).to_pyarrow_table()
     rows = rows.select([name for name in rows.column_names if name != "_row_hash"])
     order = [(name, "ascending") for name in ("id", "_valid_from") if name in rows.column_names]
@@ -139,18 +139,18 @@ def content(table: str) -> pa.Table:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Give the CPU time of a process so far."""
+    """Return the CPU time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def jvm_of(spark: SparkSession) -> int:
-    """Give the process of a session's JVM."""
+    """Return the process of a session's JVM."""
     return int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]  # noqa: SLF001
 
 
 def measure(spark: SparkSession, run: Callable[[SparkSession], None]) -> tuple[float, float]:
-    """Give seconds on the clock and of CPU."""
+    """Return seconds on the clock and of CPU."""
     jvm = jvm_of(spark)
     cpu, began = cpu_seconds(jvm) + time.process_time(), time.monotonic()
     run(spark)

@@ -96,7 +96,7 @@ NOTES = ("plain, with a comma", 'the "best" of them', "", "a longer text without
 
 
 def rows(count: int) -> Iterator[dict[str, Any]]:
-    """Give the rows; every seventh note and every eleventh quantity is NULL."""
+    """Return the rows; every seventh note and every eleventh quantity is NULL."""
     chance = random.Random(1)
     first = datetime(2024, 1, 1, tzinfo=UTC)
     for number in range(count):
@@ -115,7 +115,7 @@ def rows(count: int) -> Iterator[dict[str, Any]]:
 
 
 def spelled(value: Any) -> Any:
-    """Give a value as it stands in a text file."""
+    """Return a value as it stands in a text file."""
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return value.isoformat() if isinstance(value, date) else value
@@ -236,14 +236,14 @@ WAYS = {"ours": ours, "theirs": theirs}
 
 
 def cpu_seconds() -> float:
-    """Give the CPU time that this process and all below it have had."""
+    """Return the CPU time that this process and all below it have had."""
     me = psutil.Process()
     times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
     return float(sum(t.user + t.system for t in times))
 
 
 def content(table: Path) -> pa.Table:
-    """Give the rows of a table, by a reader that is not Spark."""
+    """Return the rows of a table, by a reader that is not Spark."""
     rows = DeltaTable(str(table)).to_pyarrow_table().select([*COLUMNS])
     return rows.sort_by("id").cast(ARROW)
 

@@ -233,12 +233,12 @@ class Demo:
 
 
 def cores() -> int:
-    """Give the number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def java_version() -> str:
-    """Give the version of the Java that Spark runs on."""
+    """Return the version of the Java that Spark runs on."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home, "bin", "java")) if home else "java"
     answer = subprocess.run([command, "-version"], capture_output=True, text=True, check=True).stderr
@@ -247,7 +247,7 @@ def java_version() -> str:
 
 
 def engine_name() -> str:
-    """Give the engine that ``$ENGINE`` names; Spark without it."""
+    """Return the engine that ``$ENGINE`` names; Spark without it."""
     name = os.environ.get("ENGINE") or "spark"
     if name not in ENGINES:
         sys.exit(f"ENGINE={name} is not known: choose one of {', '.join(ENGINES)}")
@@ -255,7 +255,7 @@ def engine_name() -> str:
 
 
 def demo_folder() -> Path:
-    """Give the folder of this demo: ``$DEMO_DIR``, which must be empty, or a new temporary one."""
+    """Return the folder of this demo: ``$DEMO_DIR``, which must be empty, or a new temporary one."""
     named = os.environ.get("DEMO_DIR")
     if not named:
         return Path(tempfile.mkdtemp(prefix="airflow-provider-scope-demo-"))

@@ -53,7 +53,7 @@ class Home:
         return self.folder / "logs"
 
     def spark_logs(self) -> list[Path]:
-        """Give one log for each start of Spark."""
+        """Return one log for each start of Spark."""
         return sorted(self.logs.rglob("spark.*.log"))
 
 

@@ -53,7 +53,7 @@ class Engine(Protocol):
         """Stop what was started."""
 
     def address(self) -> list[str]:
-        """Give the words with which another process can ``join``."""
+        """Return the words with which another process can ``join``."""
         return []
 
     def join(self, *address: str) -> None:
@@ -65,20 +65,20 @@ class Engine(Protocol):
         yield
 
     def facts(self) -> list[tuple[str, str]]:
-        """Give lines for the end; what they count was checked."""
+        """Return lines for the end; what they count was checked."""
         return []
 
     def root(self, home: Home) -> str:
-        """Give the landing folder as the Dag and the virtual columns name it."""
+        """Return the landing folder as the Dag and the virtual columns name it."""
 
     def works(self, batches: int) -> int:
-        """Give how much work a run of so many batches is."""
+        """Return how much work a run of so many batches is."""
 
     def worked(self, home: Home) -> int:
-        """Give how much work was done until now."""
+        """Return how much work was done until now."""
 
     def newest_batch(self, home: Home, pipeline: str) -> int | None:
-        """Give the number of the newest batch whose rows are in the table, by the table's own log."""
+        """Return the number of the newest batch whose rows are in the table, by the table's own log."""
 
 
 class SparkDemo(Engine):
@@ -92,7 +92,7 @@ class SparkDemo(Engine):
     idle = "Spark was not started"
 
     def root(self, home: Home) -> str:
-        """Give a local path as a URI."""
+        """Return a local path as a URI."""
         return f"file://{home.landing}"
 
     def works(self, batches: int) -> int:
@@ -141,7 +141,7 @@ class ScopeDemo(Engine):
             self._emulator = None
 
     def address(self) -> list[str]:
-        """Give the emulator's URL."""
+        """Return the emulator's URL."""
         return [self._url]
 
     def join(self, *address: str) -> None:
@@ -153,7 +153,7 @@ class ScopeDemo(Engine):
             os.environ[f"AIRFLOW_CONN_{name}"] = json.dumps(value)
 
     def root(self, home: Home) -> str:
-        """Give the folder as the store names it: the demo's folder is the account."""
+        """Return the folder as the store names it: the demo's folder is the account."""
         return f"adl://{ACCOUNT}.azuredatalakestore.net/{home.landing.relative_to(home.folder)}"
 
     def works(self, batches: int) -> int:
@@ -161,7 +161,7 @@ class ScopeDemo(Engine):
         return batches
 
     def worked(self, home: Home) -> int:  # noqa: ARG002 - the service knows
-        """Give the number of jobs that the service knows."""
+        """Return the number of jobs that the service knows."""
         return len(self._jobs())
 
     def newest_batch(self, home: Home, pipeline: str) -> int | None:

@@ -31,13 +31,13 @@ def read_flights() -> pa.Table:
 
 
 def flights_of(flights: pa.Table, day: datetime) -> pa.Table:
-    """Give the flights of a day."""
+    """Return the flights of a day."""
     is_month = pc.equal(flights["month"], day.month)
     return flights.filter(pc.and_(is_month, pc.equal(flights["day"], day.day)))
 
 
 def one_year_later(flights: pa.Table) -> pa.Table:
-    """Give the same flights, dated a year later."""
+    """Return the same flights, dated a year later."""
     year = pc.add(flights["year"], 1)
     hour = pc.add(flights["time_hour"], pa.scalar(timedelta(days=365), pa.duration("s")))
     flights = flights.set_column(flights.schema.get_field_index("year"), "year", year)
@@ -45,7 +45,7 @@ def one_year_later(flights: pa.Table) -> pa.Table:
 
 
 def days(first: datetime, count: int) -> list[datetime]:
-    """Give days in a row."""
+    """Return days in a row."""
     return [first + timedelta(days=number) for number in range(count)]
 
 

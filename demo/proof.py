@@ -32,7 +32,7 @@ class Proof:
 
 
 def results(landing: Path, suffix: str) -> list[Path]:
-    """Give the landed files that a table of them must hold."""
+    """Return the landed files that a table of them must hold."""
     files = sorted(landing.rglob(f"*{suffix}"))
     return [file for file in files if not file.name.startswith("_") and file.stat().st_size]
 
@@ -82,5 +82,5 @@ def _rows(file: Path, uri: str) -> pa.Table:
 
 
 def _delta_type(kind: pa.DataType) -> pa.DataType:
-    """Give the type of a column in a Delta table, where every time is in microseconds."""
+    """Return the type of a column in a Delta table, where every time is in microseconds."""
     return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind

@@ -28,12 +28,12 @@ def take_screen(log: Path) -> TextIO:
 
 
 def indented(text: str) -> str:
-    """Give text, such as a task's messages, four columns to the right."""
+    """Return text, such as a task's messages, four columns to the right."""
     return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Give rows as columns; the first row is their heading."""
+    """Return rows as columns; the first row is their heading."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(line.rstrip() for line in lines)

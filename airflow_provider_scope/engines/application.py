@@ -101,7 +101,7 @@ LOCAL_CONF = {
 
 
 def delta_package() -> str:
-    """Give the coordinate of Delta's jar for the installed pyspark and delta-spark.
+    """Return the coordinate of Delta's jar for the installed pyspark and delta-spark.
 
     :raises InputError: One of them is not installed.
     """

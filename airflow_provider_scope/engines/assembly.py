@@ -71,7 +71,7 @@ within ten makes Airflow 3.3 fail the task."""
 
 
 def new_id() -> str:
-    """Give a fresh UUID."""
+    """Return a fresh UUID."""
     return str(uuid.uuid4())
 
 
@@ -83,7 +83,7 @@ def open_log(
     storage_conn_id: str | None = None,
     connection: Connection | None = None,
 ) -> CheckpointLog:
-    """Give the log of the pipeline that writes to a table.
+    """Return the log of the pipeline that writes to a table.
 
     :param window: The interval whose pipeline it is; None is the pipeline of ``mode="incremental"``.
     :param storage_conn_id: The connection of the checkpoint's store; ``connection`` is itself.
@@ -95,7 +95,7 @@ def open_log(
 
 
 def audit_files(log: CheckpointLog, checkpoint: Checkpoint) -> AuditFiles:
-    """Give the audit files beside a log; an interval has none."""
+    """Return the audit files beside a log; an interval has none."""
     if isinstance(log, IntervalLog):
         return NoAuditFiles(log)
     return AuditFiles(
@@ -135,7 +135,7 @@ def spark_engine(
     report: Callable[[str], None] = logger.info,
     session: Any = None,
 ) -> SubmitEngine | SessionEngine:
-    """Give the running engine for a user's ``SparkEngine``.
+    """Return the running engine for a user's ``SparkEngine``.
 
     :param storage_conn_id: The connection of the stores.
     :param report: Takes each line of progress.
@@ -188,7 +188,7 @@ def _database_of(source: AnySource) -> Database | None:
 def scope_engine(
     ingest: Ingest, engine: ScopeEngine, log: CheckpointLog, context: RunContext, source: AdlsGen1Hook | None
 ) -> tuple[ScopeRunner, Callable[[tuple[FileEntry, ...]], int]]:
-    """Give the running engine for a user's ``ScopeEngine``, and how many of some files fit into one script.
+    """Return the running engine for a user's ``ScopeEngine``, and how many of some files fit into one script.
 
     :raises InputError: SCOPE jobs cannot do what the task asks for.
     """
@@ -300,7 +300,7 @@ def _check_intervals(
 def _after(
     source: AnySource, log: CheckpointLog, conn_id: str | None
 ) -> Callable[[LogView, RunReport], None] | None:
-    """Give what writes the table of batches after a run; None if there is to be none."""
+    """Return what writes the table of batches after a run; None if there is to be none."""
     location = source.metadata_table
     return FeedMetadata(log, location, store_of(location, conn_id).storage).after if location else None
 
@@ -317,7 +317,7 @@ def _files(ingest: Ingest, spec: FileSource, log: CheckpointLog, conn_id: str | 
 def _files_and_jobs(
     ingest: Ingest, engine: ScopeEngine, log: CheckpointLog, context: RunContext
 ) -> tuple[Files, ScopeRunner]:
-    """Give the source and the engine of SCOPE jobs; the connection says how large a batch is by default."""
+    """Return the source and the engine of SCOPE jobs; the connection says how large a batch is by default."""
     spec, conn_id = files_of(ingest.source), context.storage_conn_id
     check_one_store(spec.folders)
     store = store_of(spec.folders[0], conn_id)
@@ -346,7 +346,7 @@ def _changes(ingest: Ingest, spec: CdfSource, log: CheckpointLog, conn_id: str |
 
 
 def _column_check(ingest: Ingest, spec: CdfSource, conn_id: str | None) -> Callable[[Struct], None] | None:
-    """Give what refuses columns of a feed that do not fit the target; None if only Spark can tell."""
+    """Return what refuses columns of a feed that do not fit the target; None if only Spark can tell."""
     writes_columns_as_they_are = isinstance(ingest.write, Merge) and spec.deletes == "apply"
     if ingest.sql != SELECT_ALL or ingest.table.schema_evolution != "fail" or not writes_columns_as_they_are:
         return None
@@ -393,7 +393,7 @@ _SOURCES: dict[type, Callable[..., Files | CursorRows | ChangeRows]] = {
 
 
 def located(ingest: Ingest, context: RunContext) -> Ingest:
-    """Give the arguments with the table's location: the one that was given, or the connection's.
+    """Return the arguments with the table's location: the one that was given, or the connection's.
 
     :raises InputError: Neither says where the table is.
     """
@@ -415,7 +415,7 @@ def _check_for_spark(uris: Iterable[str]) -> None:
 
 
 def make_request(ingest: Ingest) -> Request:
-    """Give what a run is asked to do."""
+    """Return what a run is asked to do."""
     replace = ingest.write if isinstance(ingest.write, Replace) else None
     return Request(
         table=canonical_uri(ingest.delta_location),

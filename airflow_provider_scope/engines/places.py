@@ -111,12 +111,12 @@ def _check_metadata(location: str, others: Sequence[str]) -> None:
 
 
 def _real(uri: str) -> str:
-    """Give where a path on the worker's disk leads; other stores have no links."""
+    """Return where a path on the worker's disk leads; other stores have no links."""
     return SCHEME + os.path.realpath(local_path(uri)) if uri.startswith(SCHEME) else uri
 
 
 def quarantine_of(table: str, named: str | None) -> str:
-    """Give the URI of the table for what is put aside.
+    """Return the URI of the table for what is put aside.
 
     :param table: URI of the target.
     :param named: What the user named; None is the table beside the target.
@@ -253,7 +253,7 @@ def check_checkpoint(checkpoint: str, tables: Sequence[str]) -> None:
 
 
 def is_cleaned(path: str, table: str) -> bool:
-    """Tell whether a place lies in a table where VACUUM deletes what is not the table's.
+    """Return whether a place lies in a table where VACUUM deletes what is not the table's.
 
     Delta spares what is below a name that begins with ``_`` or ``.``, at any depth, unless it looks like a
     partition; delta-rs asks the first name alone. Delta's own folders are no place for others.
@@ -267,7 +267,7 @@ def is_cleaned(path: str, table: str) -> bool:
 
 
 def _below(path: str, folder: str) -> str | None:
-    """Give the part of a path below a folder: empty for the folder itself, None if it is elsewhere."""
+    """Return the part of a path below a folder: empty for the folder itself, None if it is elsewhere."""
     if path == folder:
         return ""
     start = folder.rstrip("/") + "/"

@@ -79,7 +79,7 @@ class PlanEngine(ABC):
         """Leave it to whoever owns the session to end it."""
 
     def plan(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> plans.Plan:
-        """Give what the application is asked to do."""
+        """Return what the application is asked to do."""
         ingest, table = self.ingest, self.ingest.table
         log = CheckpointLog(self.storage, work.checkpoint)
         if ingest.source.puts_bad_records_aside and not fence:
@@ -304,7 +304,7 @@ class ApplicationEvents:
             self.give(self._following(self._more))
 
     def _following(self, more: More) -> Sequence[OffsetEntry]:
-        """Give the batches that follow; none ends the application."""
+        """Return the batches that follow; none ends the application."""
         try:
             return more()
         except ScopeProviderError as err:

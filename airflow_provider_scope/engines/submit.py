@@ -112,7 +112,7 @@ class SubmitHook(SparkSubmitHook):
         self._secrets = secret_values(conf)
 
     def get_connection(self, conn_id: str) -> Any:  # type: ignore[override]  # noqa: ARG002 - one is known
-        """Give the connection, or the one for local mode."""
+        """Return the connection, or the one for local mode."""
         return self._spark_connection
 
     def run(self, script: str, arguments: list[str]) -> None:
@@ -265,7 +265,7 @@ class SubmitHook(SparkSubmitHook):
 
 
 def secret_values(conf: Mapping[str, Any]) -> list[str]:
-    """Give the values that the names of their settings, or names inside of them, call secret."""
+    """Return the values that the names of their settings, or names inside of them, call secret."""
     values = [str(value) for name, value in conf.items() if _SECRET_NAME.search(name)]
     for value in conf.values():
         values += [quoted or plain for quoted, plain in _SECRET_INSIDE.findall(str(value))]
@@ -273,7 +273,7 @@ def secret_values(conf: Mapping[str, Any]) -> list[str]:
 
 
 def properties(settings: Mapping[str, str]) -> str:
-    """Give settings as ``util.Properties`` reads them, each on a line of its own."""
+    """Return settings as ``util.Properties`` reads them, each on a line of its own."""
     return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
 
 
@@ -304,7 +304,7 @@ _AIRFLOW = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__")
 
 
 def environment_without_airflow() -> dict[str, str]:
-    """Give the environment of a process that knows no Airflow: without its settings, which hold secrets."""
+    """Return the environment of a process that knows no Airflow: without its settings, which hold secrets."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_AIRFLOW)}
 
 
@@ -374,7 +374,7 @@ def check_client_mode(connection: Connection | None, conf: Mapping[str, Any] | N
 
 
 def defaults_file() -> Path | None:
-    """Give the file of settings that Spark takes on this machine; it need not exist."""
+    """Return the file of settings that Spark takes on this machine; it need not exist."""
     folder = os.environ.get("SPARK_CONF_DIR")
     if folder:
         return Path(folder, "spark-defaults.conf")
@@ -383,7 +383,7 @@ def defaults_file() -> Path | None:
 
 
 def spark_home() -> Path | None:
-    """Give the folder of Spark: what the environment names, else that of pyspark."""
+    """Return the folder of Spark: what the environment names, else that of pyspark."""
     named = os.environ.get("SPARK_HOME")
     if named:
         return Path(named)

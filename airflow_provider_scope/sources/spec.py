@@ -55,7 +55,7 @@ class SourceSpec:
         return False
 
     def at(self, root: Callable[[str], str], table: Callable[[str], str]) -> Self:  # noqa: ARG002 - no folder
-        """Give it with other names of its folders.
+        """Return it with other names of its folders.
 
         :param root: Gives the other name of a folder with files.
         :param table: Gives that of a table.
@@ -64,5 +64,5 @@ class SourceSpec:
 
 
 def is_name(table: str) -> bool:
-    """Tell whether a table is named as a catalog does, and not by its folder."""
+    """Return whether a table is named as a catalog does, and not by its folder."""
     return not table.startswith("/") and ":/" not in table and "file:" not in table

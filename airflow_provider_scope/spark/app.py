@@ -125,7 +125,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
 
 
 def _is_next_known(plan: Plan, target: Target, entry: OffsetEntry) -> bool:
-    """Tell whether the columns of the next batch are known before this one is committed."""
+    """Return whether the columns of the next batch are known before this one is committed."""
     if not plan.reads_as_table:
         return True
     if plan.infers_columns or plan.schema_evolution != "fail" or entry.overwrites_table:
@@ -143,7 +143,7 @@ def _batch_text(plan: Plan, entry: OffsetEntry) -> str:
 def _read_ahead(
     ahead: ThreadPoolExecutor, spark: SparkSession, plan: Plan, index: int, *, is_known: bool
 ) -> tuple[OffsetEntry, Callable[[], DataFrame]]:
-    """Give a batch, and its rows for when they are asked for: what cannot be read fails then.
+    """Return a batch, and its rows for when they are asked for: what cannot be read fails then.
 
     :param is_known: Whether its columns are known, and depend on no batch that is still to be committed.
     """
@@ -187,7 +187,7 @@ class _Reader(Protocol):
     """Reads one kind of slice."""
 
     def select(self, spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
-        """Give the rows of the user's SELECT over the slice."""
+        """Return the rows of the user's SELECT over the slice."""
 
     def commit(
         self, plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]
@@ -199,12 +199,12 @@ _READERS: dict[str, _Reader] = {"files": file_slice, "cursor": cursor, "versions
 
 
 def _reader(entry: OffsetEntry) -> _Reader:
-    """Give what reads the slice of an entry: kinds of slices are told apart here alone."""
+    """Return what reads the slice of an entry: kinds of slices are told apart here alone."""
     return _READERS[entry.slice.kind]
 
 
 def as_error(err: Exception) -> ScopeProviderError:
-    """Give the error for whatever Spark raised, with its cause in one or two lines."""
+    """Return the error for whatever Spark raised, with its cause in one or two lines."""
     cause, text = short_cause(err), whole_text(err)
     if wrong := zone_error(text):
         return wrong

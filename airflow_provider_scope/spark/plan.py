@@ -109,7 +109,7 @@ class Plan:
 
 
 def path(first: str, number: int) -> str:
-    """Give the path of a plan of an application that has several.
+    """Return the path of a plan of an application that has several.
 
     :param number: How many came before it.
     """
@@ -117,7 +117,7 @@ def path(first: str, number: int) -> str:
 
 
 def encode(plan: Plan) -> bytes:
-    """Give the bytes of a plan file, with every mapping in its order: columns are read by position."""
+    """Return the bytes of a plan file, with every mapping in its order: columns are read by position."""
     value = asdict(plan)
     if plan.source:
         value["source"] = {"kind": type(plan.source).__name__, **value["source"]}

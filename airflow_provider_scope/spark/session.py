@@ -89,7 +89,7 @@ TOO_MANY_FIELDS = "TooManyFields"
 
 
 def short_cause(err: Exception) -> str:
-    """Give the innermost cause of an error of Spark, without its stack."""
+    """Return the innermost cause of an error of Spark, without its stack."""
     if isinstance(err, Py4JJavaError):
         text = str(err.java_exception.toString())
         trace = str(err)
@@ -109,12 +109,12 @@ def short_cause(err: Exception) -> str:
 
 
 def whole_text(err: Exception) -> str:
-    """Give the text of an error of Spark, with all its causes."""
+    """Return the text of an error of Spark, with all its causes."""
     return f"{err}\n{getattr(err, '_stackTrace', None) or ''}"
 
 
 def unread_file(err: Exception) -> tuple[str, str] | None:
-    """Give the file that Spark failed to read, as Spark spells it, and the innermost cause with its class.
+    """Return the file that Spark failed to read, as Spark spells it, and the innermost cause with its class.
 
     :return: None if the error is about something else.
     """
@@ -174,7 +174,7 @@ def in_utc(rows: DataFrame) -> DataFrame:
 
 
 def zone_error(text: str) -> InputError | None:
-    """Give the error for what Spark says where that check failed; None if it is about something else."""
+    """Return the error for what Spark says where that check failed; None if it is about something else."""
     zone = _FOUND.search(text)
     if zone is None:
         return None
@@ -243,7 +243,7 @@ public class ConditionalLogStore extends io.delta.storage.S3SingleDriverLogStore
 
 
 def load_log_store(spark: SparkSession) -> None:
-    """Give Delta the class that it is told to use on S3, before it looks for it."""
+    """Return Delta the class that it is told to use on S3, before it looks for it."""
     if spark.conf.get(LOG_STORE, None) != LOG_STORE_CLASS:
         return
     jvm: Any = spark._jvm  # noqa: SLF001 - no Python API

@@ -84,7 +84,7 @@ EXACT_AT_START = {
 
 
 def contradiction(name: str, value: object) -> Setting | None:
-    """Give the setting that a user's value contradicts; None if it contradicts none."""
+    """Return the setting that a user's value contradicts; None if it contradicts none."""
     setting = EXACT.get(name) or EXACT_AT_START.get(name)
     if setting is None or str(value).strip().lower() == setting.value.lower():
         return None
@@ -113,17 +113,17 @@ Adaptive execution makes a job of each stage, and plans in between.
 
 
 def is_small_batch(rows: int) -> bool:
-    """Tell whether one task can go over the rows of a batch."""
+    """Return whether one task can go over the rows of a batch."""
     return rows <= SMALL_ROWS
 
 
 def is_small_log(files: int) -> bool:
-    """Tell whether one task can reconstruct the state of a table."""
+    """Return whether one task can reconstruct the state of a table."""
     return files <= LOG_FILES
 
 
 def is_small_merge(rows: int, table_bytes: int | None) -> bool:
-    """Tell whether one task can do a MERGE.
+    """Return whether one task can do a MERGE.
 
     :param table_bytes: Of all files of the table; None if that is not known without a look at them.
     """

@@ -49,7 +49,7 @@ _TIMESTAMP_NTZ = 'ype":"timestamp_ntz"'
 
 
 def fit_to_table(plan: Plan, rows: DataFrame, metadata: dict[str, Any] | None) -> tuple[DataFrame, Evolution]:
-    """Give rows the names, order and types that the table has after the batch.
+    """Return rows the names, order and types that the table has after the batch.
 
     A column of the table that the SELECT may lack is left out: Delta fills it with NULL, or with what the
     table computes.

@@ -120,7 +120,7 @@ def check_bzip2(spark: SparkSession, entry: OffsetEntry) -> None:
 
 
 def has_more_behind_gzip(spark: SparkSession, uri: str) -> bool:
-    """Tell whether a gzip file is whole, so that what could not be read of it lies behind that.
+    """Return whether a gzip file is whole, so that what could not be read of it lies behind that.
 
     Java's reader stops at the end of the compressed data, Hadoop's takes what follows for more of it.
 
@@ -146,7 +146,7 @@ def _change_text(file: FileEntry, status: tuple[int, int]) -> str:
 def _read_statuses(
     spark: SparkSession, entry: OffsetEntry
 ) -> Iterator[tuple[FileEntry, tuple[int, int] | Exception]]:
-    """Give each file's modification time and length, or why they are not known."""
+    """Return each file's modification time and length, or why they are not known."""
     paths = [file.path for file in entry.files]
     most = 1 if all(path.startswith(LOCAL) for path in paths) else LOOKS_AT_ONCE
     yield from zip(entry.files, at_once(lambda path: _read_status(spark, path), paths, most), strict=True)
@@ -164,7 +164,7 @@ def _read_status(spark: SparkSession, uri: str) -> tuple[int, int] | Exception:
 
 
 def _path(spark: SparkSession, uri: str) -> Any:
-    """Give Hadoop's path of an unencoded URI; it decodes nothing."""
+    """Return Hadoop's path of an unencoded URI; it decodes nothing."""
     return spark._jvm.org.apache.hadoop.fs.Path(uri)  # type: ignore[union-attr]  # noqa: SLF001 - no Python API
 
 
@@ -173,7 +173,7 @@ def _filesystem(spark: SparkSession, uri: str) -> Any:
 
 
 def is_missing(err: Exception) -> bool:
-    """Tell whether Java does not see the file."""
+    """Return whether Java does not see the file."""
     if isinstance(err, Py4JJavaError):
         return str(err.java_exception.getClass().getName()) == "java.io.FileNotFoundException"
     if isinstance(err, PySparkException):  # Spark's Python makes errors of its own of some of Java's

@@ -31,7 +31,7 @@ def unpause(dag_id: str) -> None:
 
 
 def woken(dag_id: str) -> list[str]:
-    """Give the assets whose events wait for the scheduler to start a Dag."""
+    """Return the assets whose events wait for the scheduler to start a Dag."""
     with create_session() as session:
         found = session.execute(
             select(AssetModel.name)

@@ -29,7 +29,7 @@ DDL = "id bigint, name string, city string"
 
 @pytest.fixture
 def landing(tmp_path: Path) -> str:
-    """Give a folder with one CSV file that has no header."""
+    """Return a folder with one CSV file that has no header."""
     file = tmp_path / "landing" / "a.csv"
     file.parent.mkdir()
     file.write_text("1,Alice,Berlin\n")

@@ -57,7 +57,7 @@ def read(table: Path) -> list[Row]:
 
 
 def exact(value: Any) -> Any:
-    """Give a value as something that differs for different ones, also for the two zeros."""
+    """Return a value as something that differs for different ones, also for the two zeros."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else struct.pack(">d", value)
     if isinstance(value, dict):
@@ -76,7 +76,7 @@ def check(found: list[Row], expected: list[Row]) -> None:
 
 
 def model(loads: list[list[Row]], **how: Any) -> list[Row]:
-    """Give the table after loads; no two rows of a load may count."""
+    """Return the table after loads; no two rows of a load may count."""
     usual = {"strategy": "delete-insert", "primary_key": [], "merge_key": [], "dedup_sort": None}
     stored: list[Row] | None = None
     for rows in loads:
@@ -118,7 +118,7 @@ PARTS = ("a/b=c", "50%", None, "x y", "é:?*")
 
 
 def row(load: int, number: int) -> Row:
-    """Give a row of a load; loads meet the same keys with other values."""
+    """Return a row of a load; loads meet the same keys with other values."""
     at = load * 3 + number
     return {
         "zz.amt": Decimal(at * 1_000_003 - 7).scaleb(-3),
@@ -133,7 +133,7 @@ def row(load: int, number: int) -> Row:
 
 
 def texts(load: int) -> list[Row]:
-    """Give the rows of a load: most of the keys, some of them twice."""
+    """Return the rows of a load: most of the keys, some of them twice."""
     there = [number for number in range(len(KEYS) * len(DAYS)) if (number + load) % 5]
     rows = [row(load, number) for number in there]
     return rows + [{**one, "n": one["n"] + 1000 * (-1) ** at, "weg": ""} for at, one in enumerate(rows[::4])]
@@ -149,7 +149,7 @@ def as_csv(rows: list[Row]) -> str:
 
 
 def selected(rows: list[Row]) -> list[Row]:
-    """Give what the SELECT makes of rows."""
+    """Return what the SELECT makes of rows."""
     return [{**one, "flag": one["weg"] or None} for one in rows]
 
 
@@ -227,7 +227,7 @@ EXTRACTS = (
 
 
 def nested(line: str) -> Row:
-    """Give the row of a line, with all declared fields."""
+    """Return the row of a line, with all declared fields."""
     one = {name: json.loads(line).get(name) for name in JSON}
     if one["deep"] is not None:
         deep = one["deep"]

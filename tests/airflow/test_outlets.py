@@ -57,7 +57,7 @@ def ids(table: Path) -> list[int]:
 
 
 def events(dag: DAG) -> list[tuple[str, str, dict[str, Any]]]:
-    """Give name, URI and extra of the events that a Dag's runs have emitted."""
+    """Return name, URI and extra of the events that a Dag's runs have emitted."""
     with create_session() as session:
         found = session.execute(
             select(AssetModel.name, AssetModel.uri, AssetEvent.extra)

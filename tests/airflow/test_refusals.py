@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def refusal(table: Path | str, root: Path | str, **source: Any) -> str:
-    """Give the words with which the task fails, whose templates are rendered as in a run."""
+    """Return the words with which the task fails, whose templates are rendered as in a run."""
     checkpoint = source.pop("checkpoint", None)
     with DAG("refused", schedule=None) as dag:
         task = DeltaIncrementalIngestOperator(

@@ -135,7 +135,7 @@ def begin_runs(options: argparse.Namespace, airflow: Deployment, world: World, r
 
 
 def connections(world: World) -> dict[str, str]:
-    """Give the connections to the emulator."""
+    """Return the connections to the emulator."""
     extra = {"account_name": "chaos", "poll_interval": 1}
     found = {}
     for name, kind in (("ADLA_SCOPE_DEFAULT", "adla_scope"), ("ADLS_GEN1_DEFAULT", "adls_gen1")):

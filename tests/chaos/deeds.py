@@ -40,7 +40,7 @@ class Deeds:
     _marks: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
 
     def all(self) -> Sequence[tuple[str, Callable[[], bool]]]:
-        """Give each deed with its name; a deed tells whether there was anything to do it to."""
+        """Return each deed with its name; a deed tells whether there was anything to do it to."""
         return (
             ("triggerer killed -9", self.kill_triggerer),
             ("triggerer stopped", self.stop_triggerer),
@@ -55,7 +55,7 @@ class Deeds:
         )
 
     def was_marked(self, dag: str, moment: float) -> bool:
-        """Tell whether a Dag's task was marked as failed then."""
+        """Return whether a Dag's task was marked as failed then."""
         return any(begin <= moment <= end for begin, end in self._marks[f"chaos_{dag}"])
 
     def kill_triggerer(self) -> bool:
@@ -129,7 +129,7 @@ class Deeds:
         return True
 
     def _tasks(self, *, supervisor: bool) -> list[psutil.Process]:
-        """Give the processes that run a task now, or those that watch over them, in random order."""
+        """Return the processes that run a task now, or those that watch over them, in random order."""
         found = []
         for one in self.airflow.tree("scheduler")[1:]:
             with suppress(psutil.Error):

@@ -54,7 +54,7 @@ class Verdict:
     """How the jobs ended."""
 
     def __str__(self) -> str:
-        """Give the last line."""
+        """Return the last line."""
         return (
             f"jobs committed {self.committed}, doubled {self.doubled}, lost {self.lost}, "
             f"left running {self.left_running}, wrongly cancelled {self.wrongly_cancelled}"
@@ -90,7 +90,7 @@ class World:
             parquet.write_table(table, folder / f"{self.files[dag]:03}.ss")
 
     def jobs(self) -> list[Job]:
-        """Give all jobs that were ever submitted."""
+        """Return all jobs that were ever submitted."""
         return list(self._client.list())
 
     def judge(self, marked: Callable[[str, float], bool]) -> Verdict:

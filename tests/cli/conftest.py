@@ -64,7 +64,7 @@ class Desk:
         return text.replace(str(self.world.folder), "")
 
     def tree(self) -> dict[str, bytes]:
-        """Give every file of the landing folder, the table and the checkpoint."""
+        """Return every file of the landing folder, the table and the checkpoint."""
         files = (path for path in self.world.folder.rglob("*") if path.is_file())
         return {str(path.relative_to(self.world.folder)): path.read_bytes() for path in files}
 
@@ -107,7 +107,7 @@ class Desk:
         self.fails(f"put commits/{seq:020}", full)
 
     def rows_are_those_of(self, *names: str) -> bool:
-        """Tell whether the table holds the two rows of each file, once."""
+        """Return whether the table holds the two rows of each file, once."""
         expected = [
             (f"file://{self.world.folder}/landing/{name}", id_, 1) for name in names for id_ in (0, 1)
         ]

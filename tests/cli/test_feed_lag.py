@@ -32,7 +32,7 @@ def desk(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def behind(said: Any) -> list[str]:
-    """Give the lines of the output that begin with ``behind``, or belong to it."""
+    """Return the lines of the output that begin with ``behind``, or belong to it."""
     lines = said.out.splitlines()
     begin = next(n for n, line in enumerate(lines) if line.startswith("behind"))
     end = next(n for n, line in enumerate(lines) if n > begin and not line.startswith(" "))

@@ -21,7 +21,7 @@ BATCH = {"batch", "mode", "where", "reads", "files", "bytes"}
 
 @pytest.fixture
 def desk(desk: Any, tmp_path: Path) -> Any:
-    """Give a desk whose paths hold what JSON and a shell write in ways of their own."""
+    """Return a desk whose paths hold what JSON and a shell write in ways of their own."""
     desk.world = DeltaWorld(tmp_path / "it's “é”")
     return desk
 

@@ -57,7 +57,7 @@ ADDRESS = Address(
 
 @pytest.fixture
 def desk(desk: Any, tmp_path: Path) -> Any:
-    """Give a desk whose paths a shell would take apart."""
+    """Return a desk whose paths a shell would take apart."""
     desk.world = DeltaWorld(tmp_path / "it's a disk")
     return desk
 
@@ -397,7 +397,7 @@ def test_an_error_of_a_run_with_an_open_batch_has_the_whole_command(desk: Any, c
 
 
 def texts_of(path: Path) -> Iterator[str]:
-    """Give the texts in a module; what is put into them is a number."""
+    """Return the texts in a module; what is put into them is a number."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "7" for part in node.values)

@@ -25,7 +25,7 @@ def dbt_scope(desk: Desk) -> DbtScope:
 
 
 def left(desk: Desk, batches: int, *, last_has_a_record: bool = True) -> DbtScope:
-    """Give a checkpoint of so many batches of one file each; the last two files have the same time."""
+    """Return a checkpoint of so many batches of one file each; the last two files have the same time."""
     theirs = dbt_scope(desk)
     for number in range(batches):
         name = f"old{number}.parquet"

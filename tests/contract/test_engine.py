@@ -87,7 +87,7 @@ class Subject:
         return self.engine.probe(self.world.table, pipeline, baseline)
 
     def committed(self, pipeline: str = PIPELINE) -> dict[int, tuple[int, int | None, bool]]:
-        """Give version, rows and whether it was abandoned of every batch that the probe shows."""
+        """Return version, rows and whether it was abandoned of every batch that the probe shows."""
         return {seq: seen(batch) for seq, batch in self.probe(pipeline).committed.items()}
 
     def rows(self) -> Counter[Row]:
@@ -118,7 +118,7 @@ def seen(committed: CommittedBatch) -> tuple[int, int | None, bool]:
 
 
 def rows_of(*files: tuple[FileEntry, int, int]) -> Counter[Row]:
-    """Give the rows of files, each with its number of ids and its day."""
+    """Return the rows of files, each with its number of ids and its day."""
     return Counter((file.path, number, day) for file, ids, day in files for number in range(ids))
 
 

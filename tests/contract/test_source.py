@@ -63,7 +63,7 @@ def held(some: Iterable[OffsetEntry]) -> list[list[Any]]:
 
 
 def failing_at(world: MemoryWorld, seq: int) -> BatchLoop:
-    """Give an engine that cannot read a batch."""
+    """Return an engine that cannot read a batch."""
     engine = world.engine(lambda call, effect, torn=None: effect())
     read = engine.read
 
@@ -77,7 +77,7 @@ def failing_at(world: MemoryWorld, seq: int) -> BatchLoop:
 
 
 def once(name: str, do: Callable[[], object]) -> Gate:
-    """Give a gate that does something before the first call of this name."""
+    """Return a gate that does something before the first call of this name."""
     done = []
 
     def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:

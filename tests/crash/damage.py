@@ -36,7 +36,7 @@ def garbled(data: bytes) -> bytes:
 
 
 def of_zeros(data: bytes) -> bytes:
-    """Give what a file system shows after a power cut: the length is there, the content is not."""
+    """Return what a file system shows after a power cut: the length is there, the content is not."""
     return bytes(len(data))
 
 
@@ -85,7 +85,7 @@ def a_world() -> MemoryWorld:
 
 
 def read_by_a_run(world: MemoryWorld) -> list[str]:
-    """Give the records that the next run reads."""
+    """Return the records that the next run reads."""
     gate = Counting()
     world.run(gate)
     names = [call.name.removeprefix("read ") for call in gate.calls if call.name.startswith("read ")]

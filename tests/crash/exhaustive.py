@@ -65,7 +65,7 @@ class Stage:
 
 
 def kill_points(calls: Sequence[Call]) -> Iterator[tuple[int, When]]:
-    """Give the places in which a run can die: an operation without effect has only one."""
+    """Return the places in which a run can die: an operation without effect has only one."""
     for number, call in enumerate(calls):
         yield number, "before"
         if call.writes:
@@ -187,7 +187,7 @@ def compare(found: State, expected: State, where: str, tally: Tally) -> None:
 
 
 def purged_below(records: Mapping[str, Any]) -> int:
-    """Give the number below which the records of entries and commits are purged; 0 if none are."""
+    """Return the number below which the records of entries and commits are purged; 0 if none are."""
     numbers = [int(name.rpartition("/")[2]) for name in records if name.startswith("vacuumed/")]
     return max(numbers, default=0)
 
@@ -206,7 +206,7 @@ def not_purged(records: Mapping[str, Any], below: int) -> dict[str, Any]:
 
 
 def _without_numbers(audit: dict[str, Any]) -> dict[str, Any]:
-    """Give an audit without the log's own numbers: dbt-scope's restart with every refresh."""
+    """Return an audit without the log's own numbers: dbt-scope's restart with every refresh."""
     plain: dict[str, Any] = {}
     for name, value in audit.items():
         rows = value[2] if isinstance(value, tuple) else value if isinstance(value, list) else [value]

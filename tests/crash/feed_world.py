@@ -104,7 +104,7 @@ class FeedWorld(MemoryWorld):
             self.memory.delete(f"{TABLE}/_delta_log/{name}")
 
     def left(self, report: RunReport) -> int:
-        """Give how many versions the report says are left."""
+        """Return how many versions the report says are left."""
         told = report.text().partition("left for the next run: ")[2]
         return int(told.split(" ", 1)[0]) if told else 0
 

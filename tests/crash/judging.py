@@ -46,7 +46,7 @@ def rows_doubled(world: MemoryWorld) -> int:
 
 
 def landed_rows(world: MemoryWorld) -> Counter[Any]:
-    """Give the rows of all files that are in the source."""
+    """Return the rows of all files that are in the source."""
     return Counter(row for path in world.memory.source for row in world.memory.content[path])
 
 

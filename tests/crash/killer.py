@@ -80,7 +80,7 @@ class Killer:
 
 @functools.cache
 def shared(kind: type[Killer]) -> Killer:
-    """Give the one of this process: to start one takes two seconds. It ends when its input does."""
+    """Return the one of this process: to start one takes two seconds. It ends when its input does."""
     return kind()
 
 

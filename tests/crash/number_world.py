@@ -120,7 +120,7 @@ class LedgerDeltaWorld(NumberDeltaWorld):
 
 
 def without_three(world: NumberDeltaWorld) -> BatchLoop:
-    """Give an engine that cannot read the batch with number 3."""
+    """Return an engine that cannot read the batch with number 3."""
     engine = world.engine(open_gate)
     read = engine.read
 

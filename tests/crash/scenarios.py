@@ -192,7 +192,7 @@ def leave_open(world: DeltaWorld, vanishing: str, *, refresh: bool = False) -> N
 
 
 def days(first: int, behind: int) -> Window:
-    """Give the window of the files with these numbers; the second one is the first that is not in it."""
+    """Return the window of the files with these numbers; the second one is the first that is not in it."""
     return Window(NOW_MS - (1000 - first) * 1000, NOW_MS - (1000 - behind) * 1000)
 
 
@@ -267,7 +267,7 @@ def replace_range(world: DeltaWorld, gate: Gate) -> None:
 
 
 def abandon_and_run(world: DeltaWorld, gate: Gate) -> None:
-    """Give up the batch with the file that is gone, unless that was done."""
+    """Return up the batch with the file that is gone, unless that was done."""
     log = world.log()
     done = log.committed()
     for seq in log.logged():
@@ -286,7 +286,7 @@ def accept_and_run(world: DeltaWorld, gate: Gate) -> None:
 
 
 def give_up_and_run(world: DeltaWorld, gate: Gate) -> None:
-    """Give up the batch with number 3, unless that was done."""
+    """Return up the batch with number 3, unless that was done."""
     log = world.log()
     done = log.committed()
     if not any(log.commit(seq).abandoned for seq in done):

@@ -157,7 +157,7 @@ def kill_emulator(
 
 
 def emulator_points(restart: str, *, refresh: bool) -> list[tuple[int, bool]]:
-    """Give the requests, waits and writes of a run, each to be killed before it and after it."""
+    """Return the requests, waits and writes of a run, each to be killed before it and after it."""
     with fast_folder() as folder, Process(folder, restart) as emulator:
         gate = Counting()
         _prepared(folder, emulator, refresh=refresh).run(gate, refresh=refresh)

@@ -135,7 +135,7 @@ def settle_and_run(world: Any, gate: Gate) -> None:
 
 
 def give_up_and_run(world: Any, gate: Gate) -> None:
-    """Give the oldest open batch up, unless that was begun; then run."""
+    """Return the oldest open batch up, unless that was begun; then run."""
     log = world.log()
     done = log.committed()
     open_ones = [seq for seq in log.logged() if seq not in done]
@@ -182,7 +182,7 @@ class ScopeKiller(Killer):
 
 
 def changing_points(calls: list[Call]) -> list[tuple[int, When]]:
-    """Give the places in which a death leaves a state of its own."""
+    """Return the places in which a death leaves a state of its own."""
     can_be_torn = ("put ", "replace ", "PUT ")
     return [
         (number, when)

@@ -22,7 +22,7 @@ EMULATOR_KILLS = 8
 
 
 def scope_parts() -> Iterator[tuple[str, str]]:
-    """Give what is done, and with which scenario, kind of schedule, or switch."""
+    """Return what is done, and with which scenario, kind of schedule, or switch."""
     for what in ("killed once", "killed twice", "no answer"):
         for name in exhaustive.BY_NAME:
             yield SCOPE + what, name

@@ -279,7 +279,7 @@ class Schedule(TurnTaking):
         return is_settled or is_refused or is_in_doubt
 
     def stopped_half_way(self) -> bool:
-        """Tell whether a job ended between its marks, so that rows after the first may be another's."""
+        """Return whether a job ended between its marks, so that rows after the first may be another's."""
         return any(
             job.done and job.result in ("failed", "cancelled") and self.service.rest(job)
             for job in self.service.jobs.values()

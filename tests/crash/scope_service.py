@@ -56,7 +56,7 @@ class Executor(Protocol):
     """What changes the table."""
 
     def steps(self, script: str) -> list[str]:
-        """Give the names of what a script does to the table, in order.
+        """Return the names of what a script does to the table, in order.
 
         They are ``mark``, ``delete``, ``insert`` and ``close``.
         """
@@ -120,7 +120,7 @@ class Service:
         return [job for job in self.jobs.values() if not job.result]
 
     def next_step(self, job: Served) -> str:
-        """Give what the job does next."""
+        """Return what the job does next."""
         if job.cancelled:
             return "cancelled"
         taken = self.executor.steps(job.script)[: job.done]
@@ -130,7 +130,7 @@ class Service:
         return next(iter(self.rest(job)), "succeeded")
 
     def rest(self, job: Served) -> list[str]:
-        """Give the steps that a job has not taken."""
+        """Return the steps that a job has not taken."""
         return self.executor.steps(job.script)[job.done :]
 
     def step(self, job: Served) -> None:
@@ -208,7 +208,7 @@ class GatedJobs:
 
 
 def scope_runner(world: Any, gate: Gate, timeout_seconds: float = TIMEOUT_SECONDS) -> ScopeRunner:
-    """Give the SCOPE engine of a world, behind a gate."""
+    """Return the SCOPE engine of a world, behind a gate."""
     return ScopeRunner(
         log=world.log(gate),
         wait=JobWait(

@@ -50,7 +50,7 @@ class Commit(Version):
     """Whose job added the rows."""
 
     def text(self) -> bytes:
-        """Give it as Delta's log has it, as far as the engine looks."""
+        """Return it as Delta's log has it, as far as the engine looks."""
         actions: list[dict[str, Any]] = []
         if self.restored is not None:
             actions.append({"commitInfo": {"operation": "RESTORE"}})
@@ -97,7 +97,7 @@ class ScopeTable(MemoryTable):
         self.versions.append(Commit(self.rows + Counter([row]), {}, added=1, mark=self.mark, adds=True))
 
     def holds(self, seq: int, attempt: int) -> bool:
-        """Tell whether the rows of an attempt are in the table."""
+        """Return whether the rows of an attempt are in the table."""
         restores = [Restored(n, v.restored) for n, v in enumerate(self.versions) if v.restored is not None]
         return any(
             isinstance(version, Commit)
@@ -211,7 +211,7 @@ class ScopeWorld(MemoryWorld):
         )
 
     def rows(self) -> Counter[Row]:
-        """Give the rows of files: what another writer added is no concern of the pipeline's."""
+        """Return the rows of files: what another writer added is no concern of the pipeline's."""
         return Counter({row: count for row, count in self.delta.rows.items() if row[0] != FOREIGN})
 
     def run(self, gate: Gate = open_gate, **kwargs: Any) -> RunReport:
@@ -300,7 +300,7 @@ class ScopeWorld(MemoryWorld):
 
 
 def in_main() -> bool:
-    """Tell whether nothing else takes turns with the caller."""
+    """Return whether nothing else takes turns with the caller."""
     return getcurrent().parent is None
 
 

@@ -37,7 +37,7 @@ class Share:
         return [points[number] for number in sorted(picked)]
 
     def seeds(self, of_everything: int) -> range:
-        """Give the seeds of random schedules: those of the whole suite, or later ones."""
+        """Return the seeds of random schedules: those of the whole suite, or later ones."""
         if self.size is None:
             return range(of_everything)
         count = self.size * SCHEDULES_PER_POINT
@@ -49,7 +49,7 @@ EVERYTHING = Share()
 
 
 def turn_of_commit() -> int:
-    """Give a number that is another one for each commit; 0 where git does not know one."""
+    """Return a number that is another one for each commit; 0 where git does not know one."""
     if "CRASH_TURN" in os.environ:
         return int(os.environ["CRASH_TURN"])
     command = ["git", "rev-parse", "HEAD"]

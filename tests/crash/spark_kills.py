@@ -97,7 +97,7 @@ def spoil(world: DeltaWorld, name: str) -> None:
 
 
 def state(world: DeltaWorld) -> State:
-    """Give rows, records and audit, without the sizes of files that Spark wrote and the time."""
+    """Return rows, records and audit, without the sizes of files that Spark wrote and the time."""
     records = world.records()
     for lines in records.values():
         for value in lines:
@@ -280,7 +280,7 @@ def unreadable_refresh(stage: SparkStage, tally: Tally) -> str:
 
 
 def kinds() -> dict[str, tuple[Place, ...]]:
-    """Give the places of each kind of run; ``files`` is the plain one."""
+    """Return the places of each kind of run; ``files`` is the plain one."""
     others = {ASIDE: ASIDE_PLACES, **dict.fromkeys(WRITES, MERGE_PLACES)}
     return {"files": PLACES, **others, **dict.fromkeys((world.name for world in WORLDS), SOURCE_PLACES)}
 
@@ -327,5 +327,5 @@ def all_places(report: Callable[[str, Tally, str, float], None], only: str | Non
 
 
 def line(name: str, tally: Tally, text: str, seconds: float) -> str:
-    """Give the line that is printed for a part."""
+    """Return the line that is printed for a part."""
     return f"spark: {name:36} {tally.kill_points:5} kill points {seconds:6.1f} s  {text}"

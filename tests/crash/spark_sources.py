@@ -56,7 +56,7 @@ class SourceWorld(SparkWorld):
         return self.folder / "source"
 
     def rows(self) -> Counter[Row]:
-        """Give the table's rows, each with all of its values."""
+        """Return the table's rows, each with all of its values."""
         path = str(self.folder / "table")
         if not DeltaTable.is_deltatable(path):
             return Counter()
@@ -64,7 +64,7 @@ class SourceWorld(SparkWorld):
         return Counter(tuple(sorted(row.items())) for row in pa.table(found).to_pylist())  # type: ignore[misc]
 
     def records(self) -> dict[str, list[Any]]:
-        """Give the records; of a source that is always looked at, the newest state alone."""
+        """Return the records; of a source that is always looked at, the newest state alone."""
         if not self.always_looks:
             return super().records()
         log = self.log()
@@ -157,7 +157,7 @@ WORLDS: tuple[type[SourceWorld], ...] = (FeedWorld, CursorWorld, DatabaseWorld)
 
 
 def world_of(folder: Path) -> SparkWorld:
-    """Give the world that a folder says it is."""
+    """Return the world that a folder says it is."""
     return next((world(folder) for world in WORLDS if (folder / world.name).exists()), SparkWorld(folder))
 
 

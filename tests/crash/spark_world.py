@@ -58,7 +58,7 @@ class SparkWorld(DeltaWorld):
         self.write = next((write for name, write in WRITES.items() if (folder / name).exists()), "append")
 
     def rows(self) -> Counter[Row]:
-        """Give the rows of the table, and those of the quarantine beside them."""
+        """Return the rows of the table, and those of the quarantine beside them."""
         if self.write != "append":
             return self._versions()
         found = super().rows()
@@ -69,7 +69,7 @@ class SparkWorld(DeltaWorld):
         return found
 
     def _versions(self) -> Counter[Row]:
-        """Give rows that were merged, with the place of their windows among all windows."""
+        """Return rows that were merged, with the place of their windows among all windows."""
         table = self.folder / "table"
         if not DeltaTable.is_deltatable(str(table)):
             return Counter()
@@ -168,7 +168,7 @@ class Runner:
         return output.partition(ENDED_WITH)[2] or "an error that is none of ours"
 
     def applications(self) -> list[int]:
-        """Give the process groups of what it started."""
+        """Return the process groups of what it started."""
         try:
             children = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -204,7 +204,7 @@ def kill_group(group: int) -> None:
 
 
 def any_in(group: int) -> bool:
-    """Tell whether a process of a group is alive, zombies aside."""
+    """Return whether a process of a group is alive, zombies aside."""
     for process in psutil.process_iter(["status"]):
         try:
             alive = process.info["status"] != psutil.STATUS_ZOMBIE and os.getpgid(process.pid) == group

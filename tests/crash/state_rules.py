@@ -58,7 +58,7 @@ class StateRule:
 
 
 def ledger(*batches: int) -> LedgerWorld:
-    """Give a world in which batches of so many rows were loaded."""
+    """Return a world in which batches of so many rows were loaded."""
     world = LedgerWorld()
     for count in batches:
         land(world, count)
@@ -90,7 +90,7 @@ def paused(world: LedgerWorld, name: str, **asked: Any) -> Callable[[], object]:
 
 
 def before(name: str, do: Callable[[], object]) -> Any:
-    """Give a gate that does something before an operation, once."""
+    """Return a gate that does something before an operation, once."""
     done = []
 
     def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
@@ -275,7 +275,7 @@ def state_from_memory(patch: pytest.MonkeyPatch) -> None:
 
 
 def abandon_keeps_after(patch: pytest.MonkeyPatch) -> None:
-    """Give the record of a batch that was given up the state behind it."""
+    """Return the record of a batch that was given up the state behind it."""
 
     def behind(_view: LogView, entry: OffsetEntry, committed: CommittedBatch) -> tuple[str | None, bool]:
         if not committed.abandoned:

@@ -74,7 +74,7 @@ def three_files() -> MemoryWorld:
 
 
 def at(name: str, effect_of_it: Callable[[], None]) -> Gate:
-    """Give a gate that does something else after the operation of this name."""
+    """Return a gate that does something else after the operation of this name."""
 
     def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
         result = effect()

@@ -64,7 +64,7 @@ def test_a_run_gives_an_empty_batch_up_and_goes_on_at_the_newest_state() -> None
 
 
 def files() -> MemoryWorld:
-    """Give a world in which two batches of files were loaded."""
+    """Return a world in which two batches of files were loaded."""
     world = MemoryWorld()
     for name in ("a", "b"):
         world.drop(name, at=9)

@@ -57,7 +57,7 @@ class At:
 
 
 def loaded(*, refreshed: bool = False) -> MemoryWorld:
-    """Give a pipeline with a few batches of one file each."""
+    """Return a pipeline with a few batches of one file each."""
     world = MemoryWorld(interval=2)
     world.max_files = 1
     for number in range(4):
@@ -74,7 +74,7 @@ def more(world: MemoryWorld) -> None:
 
 
 def once(world: MemoryWorld) -> bool:
-    """Tell whether the table has the rows of each file once."""
+    """Return whether the table has the rows of each file once."""
     return world.rows() == {(path, 0, 1): 1 for path in world.memory.source}
 
 
@@ -89,7 +89,7 @@ def others(world: MemoryWorld, *, refresh: bool = False) -> Plan:
 
 
 def oldest_segment(world: MemoryWorld) -> str:
-    """Give the segment of the files of the batches 0 to 2."""
+    """Return the segment of the files of the batches 0 to 2."""
     return min(path for path in world.memory.control if "/seen/" in path)
 
 

@@ -144,7 +144,7 @@ class TurnTaking:
                 actor.thread.throw(GreenletExit)
 
     def is_expected(self, actor: Actor, err: ScopeProviderError) -> bool:
-        """Tell whether a run may end with an error that a retry does not mend."""
+        """Return whether a run may end with an error that a retry does not mend."""
         raise NotImplementedError
 
 

@@ -64,7 +64,7 @@ class World:
         self.window: Window | None = None
 
     def of(self, window: Window) -> Self:
-        """Give the same files and table, with the pipeline of an interval."""
+        """Return the same files and table, with the pipeline of an interval."""
         other = copy.copy(self)
         other.window = window
         other.checkpoint = f"{self.table}/_checkpoint/intervals/{window.name}"
@@ -74,7 +74,7 @@ class World:
         raise NotImplementedError
 
     def rows(self) -> Counter[Row]:
-        """Give all rows of the table, each with how often it is there."""
+        """Return all rows of the table, each with how often it is there."""
         raise NotImplementedError
 
     # ---- what users do ---------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class World:
     # ---- what is there ---------------------------------------------------------------------------
 
     def record_names(self) -> list[str]:
-        """Give the names of all records of the log, ``offsets/00000000000000000000`` and such."""
+        """Return the names of all records of the log, ``offsets/00000000000000000000`` and such."""
         found = [
             f"{folder}/{name}"
             for folder in ("offsets", "commits", "accepted", "vacuumed")
@@ -192,11 +192,11 @@ class World:
         return data
 
     def records(self) -> dict[str, list[Any]]:
-        """Give all records as values, without what differs between two runs of the same thing."""
+        """Return all records as values, without what differs between two runs of the same thing."""
         return {name: self._values(self.read(name).decode().splitlines()) for name in self.record_names()}
 
     def audit(self) -> dict[str, Any]:
-        """Give ``watermark.json`` and ``sources/`` as values."""
+        """Return ``watermark.json`` and ``sources/`` as values."""
         found: dict[str, Any] = {}
         watermark = self.storage.read(f"{self.checkpoint}/watermark.json")
         if watermark is not None:
@@ -322,11 +322,11 @@ class MemoryWorld(World):
         self.memory.source.clear()
 
     def left(self, report: RunReport) -> int:
-        """Give how much a report says is left for the next run."""
+        """Return how much a report says is left for the next run."""
         return report.pending_files
 
     def name_of(self, row: Row) -> Any:
-        """Give what a slice calls the thing that a row came from."""
+        """Return what a slice calls the thing that a row came from."""
         return row[0]
 
     def version(self) -> int:
@@ -341,7 +341,7 @@ class MemoryWorld(World):
 
 @contextmanager
 def fast_folder() -> Iterator[Path]:
-    """Give a temporary folder, in memory where the machine has such a place."""
+    """Return a temporary folder, in memory where the machine has such a place."""
     memory = Path("/dev/shm")
     place = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-crash-", dir=place) as folder:

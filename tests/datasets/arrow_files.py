@@ -21,13 +21,13 @@ _NANOSECONDS = (dt.datetime(1678, 1, 1), dt.datetime(2262, 1, 1))
 
 
 def table(columns: Sequence[tuple[str, Kind]], rows: Sequence[Sequence[Any]]) -> pa.Table:
-    """Give rows as a table."""
+    """Return rows as a table."""
     arrays = [pa.array([row[i] for row in rows], kind.arrow) for i, (_, kind) in enumerate(columns)]
     return pa.Table.from_arrays(arrays, schema=pa.schema([(name, kind.arrow) for name, kind in columns]))
 
 
 def parquet(data: pa.Table, rng: random.Random, **settings: Any) -> bytes:
-    """Give a parquet file with random settings."""
+    """Return a parquet file with random settings."""
     into = io.BytesIO()
     chosen = {
         "version": rng.choice(("1.0", "2.4", "2.6")),
@@ -46,7 +46,7 @@ def parquet(data: pa.Table, rng: random.Random, **settings: Any) -> bytes:
 
 
 def orc(data: pa.Table, rng: random.Random) -> bytes:
-    """Give an ORC file with random settings."""
+    """Return an ORC file with random settings."""
     into = io.BytesIO()
     pyarrow.orc.write_table(
         data,
@@ -59,13 +59,13 @@ def orc(data: pa.Table, rng: random.Random) -> bytes:
 
 
 def is_what_was_written(content: bytes, data: pa.Table) -> bool:
-    """Tell whether Arrow reads from an ORC file what it was given."""
+    """Return whether Arrow reads from an ORC file what it was given."""
     found = pyarrow.orc.read_table(io.BytesIO(content))
     return found.to_pylist() == data.to_pylist()
 
 
 def other_shape(data: pa.Table, rng: random.Random, *, nanoseconds: bool) -> pa.Table:
-    """Give the same values in other types of Arrow: what other programs write for them."""
+    """Return the same values in other types of Arrow: what other programs write for them."""
     for index, field in enumerate(data.schema):
         column, kind = data.column(index), field.type
         if kind == pa.string() and rng.random() < 0.3:

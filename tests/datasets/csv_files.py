@@ -26,7 +26,7 @@ class Dialect:
 
     @property
     def options(self) -> dict[str, str]:
-        """Give the options that a user writes for such files; ours are not repeated."""
+        """Return the options that a user writes for such files; ours are not repeated."""
         options = {}
         if self.separator != ",":
             options["sep"] = self.separator
@@ -41,7 +41,7 @@ class Dialect:
 
 
 def dialect(rng: random.Random) -> Dialect:
-    """Give a dialect; most files are tidy."""
+    """Return a dialect; most files are tidy."""
     return Dialect(
         separator=rng.choice((",", ",", ",", ";", "\t", "|", ":", "\x01", "§")),
         quote=rng.choice(('"', '"', '"', "'")),
@@ -52,12 +52,12 @@ def dialect(rng: random.Random) -> Dialect:
 
 
 def quoted(text: str, how: Dialect) -> str:
-    """Give a text in quotes, those inside it doubled."""
+    """Return a text in quotes, those inside it doubled."""
     return how.quote + text.replace(how.quote, how.quote * 2) + how.quote
 
 
 def field(value: Any, kind: Kind, how: Dialect, rng: random.Random) -> str:
-    """Give what stands in the file for a value: nothing for NULL, and quotes where needed or by chance."""
+    """Return what stands in the file for a value: nothing for NULL, and quotes where needed or by chance."""
     if value is None:
         empty = kind.name != "string" and rng.random() < 0.2
         return how.quote * 2 if empty else ""
@@ -70,7 +70,7 @@ def field(value: Any, kind: Kind, how: Dialect, rng: random.Random) -> str:
 
 
 def written(value: Any, kind: Kind, rng: random.Random) -> str:
-    """Give one of the texts that stand for exactly this value."""
+    """Return one of the texts that stand for exactly this value."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -85,7 +85,7 @@ def written(value: Any, kind: Kind, rng: random.Random) -> str:
 
 
 def plain(value: decimal.Decimal, rng: random.Random) -> str:
-    """Give a decimal without an exponent, sometimes without the zeros at its end."""
+    """Return a decimal without an exponent, sometimes without the zeros at its end."""
     text = f"{value:f}"
     if "." in text and rng.random() < 0.4:
         text = text.rstrip("0").rstrip(".")
@@ -93,7 +93,7 @@ def plain(value: decimal.Decimal, rng: random.Random) -> str:
 
 
 def moment(value: dt.datetime, rng: random.Random) -> str:
-    """Give a time as ISO 8601 has it; that of a zone in another zone by chance."""
+    """Return a time as ISO 8601 has it; that of a zone in another zone by chance."""
     zone = ""
     if value.tzinfo:
         zone = rng.choice(("Z", "+00:00", "+05:30", "-08:00"))
@@ -112,14 +112,14 @@ def moment(value: dt.datetime, rng: random.Random) -> str:
 
 
 def record(fields: Sequence[str], how: Dialect) -> str:
-    """Give a line of a file."""
+    """Return a line of a file."""
     return how.separator.join(fields) + how.line_end
 
 
 def parse(  # noqa: C901 - a parser of one page
     text: str, separator: str = ",", quote: str = '"'
 ) -> Iterator[list[tuple[str, bool]]]:
-    """Give the records of a CSV text: for each field its text, and whether it stood in quotes.
+    """Return the records of a CSV text: for each field its text, and whether it stood in quotes.
 
     Python's ``csv`` does not tell a quoted empty field from an empty one. Empty lines are no records.
 

@@ -46,12 +46,12 @@ class Case:
 
     @property
     def source_columns(self) -> dict[str, str] | None:
-        """Give ``FileSource.columns``."""
+        """Return ``FileSource.columns``."""
         return {name: kind.ddl for name, kind in self.columns} if self.declared else None
 
     @property
     def sql(self) -> str:
-        """Give the SELECT."""
+        """Return the SELECT."""
         listed = "*"
         if self.picked is not None:
             listed = ", ".join(f"{tick(self.columns[i][0])} AS {tick(new)}" for i, new in self.picked)
@@ -59,21 +59,21 @@ class Case:
 
     @property
     def selected(self) -> list[tuple[str, Kind]]:
-        """Give the columns of the table."""
+        """Return the columns of the table."""
         chosen = self.columns
         if self.picked is not None:
             chosen = [(new, self.columns[i][1]) for i, new in self.picked]
         return [*chosen, *([("source_file_uri", Kind("string"))] if self.with_uri else [])]
 
     def rows(self, file: File, uri: str) -> list[tuple[Any, ...]]:
-        """Give the rows that a file adds to the table."""
+        """Return the rows that a file adds to the table."""
         tail = (uri,) if self.with_uri else ()
         if self.picked is None:
             return [(*row, *tail) for row in file.rows]
         return [(*(row[i] for i, _ in self.picked), *tail) for row in file.rows]
 
     def describe(self) -> str:
-        """Give all that is needed to see what was loaded."""
+        """Return all that is needed to see what was loaded."""
         replay = f"replay: DATA_SEED={self.seed} DATA_CASES=1 .venv/bin/pytest tests/datasets"
         lines = [
             *([] if self.seed is None else [replay]),
@@ -96,12 +96,12 @@ def _shown(file: File) -> bytes:
 
 
 def tick(name: str) -> str:
-    """Give a name as SQL has it."""
+    """Return a name as SQL has it."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def case(seed: int, *, kind: str | None = None) -> Case:
-    """Give the source of a seed; ``kind`` fixes its format."""
+    """Return the source of a seed; ``kind`` fixes its format."""
     rng = random.Random(f"{seed}/{kind}")
     chosen = kind or rng.choice(FORMATS)
     made = {"csv": _csv, "json": _json, "parquet": _arrow, "orc": _arrow, "text": _text}[chosen](
@@ -153,7 +153,7 @@ def _csv(rng: random.Random, seed: int, chosen: str) -> Case:
 def csv_text(
     columns: list[tuple[str, Kind]], rows: list[tuple[Any, ...]], how: Dialect, rng: random.Random
 ) -> str:
-    """Give rows as CSV; the last line has an end or not."""
+    """Return rows as CSV; the last line has an end or not."""
     lines = []
     if how.header:
         lines.append(csv_files.record([header_field(name, how, rng) for name, _ in columns], how))
@@ -165,7 +165,7 @@ def csv_text(
 
 
 def header_field(name: str, how: Dialect, rng: random.Random) -> str:
-    """Give a name as it stands in the first line."""
+    """Return a name as it stands in the first line."""
     needs = any(c in name for c in (how.separator, how.quote, "\n")) or name != name.strip() or name[0] == "#"
     return csv_files.quoted(name, how) if needs or rng.random() < 0.2 else name
 
@@ -186,7 +186,7 @@ def _json(rng: random.Random, seed: int, chosen: str) -> Case:
 
 
 def json_object(columns: list[tuple[str, Kind]], row: tuple[Any, ...], rng: random.Random) -> str:
-    """Give a row as an object."""
+    """Return a row as an object."""
     named = zip((name for name, _ in columns), row, strict=True)
     return json_files.members(json_files.present(named, [k for _, k in columns], rng), rng)
 
@@ -219,7 +219,7 @@ def _arrow(rng: random.Random, seed: int, chosen: str) -> Case:
 
 
 def _of_orc(value: Any) -> Any:
-    """Give a value that Arrow can write and read as ORC, and that is not refused.
+    """Return a value that Arrow can write and read as ORC, and that is not refused.
 
     0.0 for -0.0: where all of a stripe are zeros, ORC's reader gives each the sign of the first. Times that
     nanoseconds hold, before 1970 without fractions of a second, which Arrow writes as no other reads them;
@@ -267,7 +267,7 @@ def packed(rng: random.Random, name: str, content: bytes, rows: list[tuple[Any, 
 
 
 def unpacked(file: File) -> bytes:
-    """Give the bytes inside of a compressed file."""
+    """Return the bytes inside of a compressed file."""
     if file.name.endswith(".gz"):
         return gzip.decompress(file.content)
     if file.name.endswith(".bz2"):
@@ -278,7 +278,7 @@ def unpacked(file: File) -> bytes:
 
 
 def repacked(file: File, content: bytes) -> File:
-    """Give a file with other bytes inside of the same compression."""
+    """Return a file with other bytes inside of the same compression."""
     if file.name.endswith(".gz"):
         content = gzip.compress(content)
     elif file.name.endswith(".bz2"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def token(value: Any, kind: Kind, rng: random.Random) -> str:
-    """Give a value as JSON."""
+    """Return a value as JSON."""
     if value is None:
         return "null"
     match kind.name:
@@ -39,7 +39,7 @@ def token(value: Any, kind: Kind, rng: random.Random) -> str:
 
 
 def present(pairs: Any, kinds: Sequence[Kind], rng: random.Random) -> list[tuple[str, str]]:
-    """Give keys and tokens in any order; a NULL is left out by chance."""
+    """Return keys and tokens in any order; a NULL is left out by chance."""
     found = [
         (name, token(value, kind, rng))
         for (name, value), kind in zip(pairs, kinds, strict=True)
@@ -51,13 +51,13 @@ def present(pairs: Any, kinds: Sequence[Kind], rng: random.Random) -> list[tuple
 
 
 def members(pairs: Sequence[tuple[str, str]], rng: random.Random) -> str:
-    """Give an object of tokens."""
+    """Return an object of tokens."""
     space = rng.choice(("", "", " "))
     return "{" + _comma(rng).join(f"{json.dumps(k, ensure_ascii=False)}:{space}{t}" for k, t in pairs) + "}"
 
 
 def document(objects: Sequence[str], rng: random.Random) -> str:
-    """Give the content of a ``multiLine`` file: one object, or an array of them on many lines."""
+    """Return the content of a ``multiLine`` file: one object, or an array of them on many lines."""
     if len(objects) == 1 and rng.random() < 0.5:
         return json.dumps(_Raw.load(objects[0]), indent=2) if "." not in objects[0] else objects[0]
     return "[\n" + ",\n".join(objects) + "\n]\n"

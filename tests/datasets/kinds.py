@@ -49,7 +49,7 @@ class Kind:
 
     @property
     def ddl(self) -> str:
-        """Give the type as users write it."""
+        """Return the type as users write it."""
         match self.name:
             case "decimal":
                 return f"decimal({self.digits[0]},{self.digits[1]})"
@@ -64,7 +64,7 @@ class Kind:
 
     @property
     def arrow(self) -> pa.DataType:
-        """Give the type as Arrow has it."""
+        """Return the type as Arrow has it."""
         match self.name:
             case "tinyint" | "smallint" | "int" | "bigint":
                 return getattr(pa, f"int{_INTEGERS[self.name][0]}")()
@@ -89,7 +89,7 @@ class Kind:
 
     @property
     def delta(self) -> Any:
-        """Give the type as the log of a Delta table has it, without what says if it may be NULL."""
+        """Return the type as the log of a Delta table has it, without what says if it may be NULL."""
         match self.name:
             case "tinyint" | "smallint" | "int" | "bigint":
                 return _INTEGERS[self.name][1]
@@ -103,7 +103,7 @@ class Kind:
 
     @property
     def is_nested(self) -> bool:
-        """Tell whether there are types inside."""
+        """Return whether there are types inside."""
         return bool(self.parts)
 
 
@@ -114,7 +114,7 @@ SCALARS = (
 
 
 def scalar(rng: random.Random, *, binary: bool = False) -> Kind:
-    """Give a type without others inside."""
+    """Return a type without others inside."""
     name = rng.choice((*SCALARS, "binary") if binary else SCALARS)
     if name != "decimal":
         return Kind(name)
@@ -123,7 +123,7 @@ def scalar(rng: random.Random, *, binary: bool = False) -> Kind:
 
 
 def nested(rng: random.Random, depth: int = 2, *, binary: bool = False) -> Kind:
-    """Give any type, up to ``depth`` levels deep."""
+    """Return any type, up to ``depth`` levels deep."""
     shape = rng.choice(("scalar", "array", "struct", "map")) if depth else "scalar"
     if shape == "array":
         return Kind("array", (nested(rng, depth - 1, binary=binary),))
@@ -138,7 +138,7 @@ def nested(rng: random.Random, depth: int = 2, *, binary: bool = False) -> Kind:
 
 
 def text(rng: random.Random, *, breaks: bool) -> str:
-    """Give a text, often one that a careless reader changes."""
+    """Return a text, often one that a careless reader changes."""
     pick = rng.random()
     if pick < 0.35:
         return rng.choice(_TEMPTING)
@@ -152,7 +152,7 @@ def text(rng: random.Random, *, breaks: bool) -> str:
 def value(  # noqa: C901 - one case for each type
     kind: Kind, rng: random.Random, *, breaks: bool, nulls: float = 0.15
 ) -> Any:
-    """Give a value of a type, or None."""
+    """Return a value of a type, or None."""
     if rng.random() < nulls:
         return None
     inner = {"breaks": breaks, "nulls": nulls}
@@ -195,7 +195,7 @@ def _number(name: str, rng: random.Random) -> float:
 
 
 def float32(number: float) -> float:
-    """Give the nearest number that a ``float`` holds."""
+    """Return the nearest number that a ``float`` holds."""
     return struct.unpack("f", struct.pack("f", number))[0]
 
 
@@ -210,7 +210,7 @@ def _decimal(digits: tuple[int, int], rng: random.Random) -> decimal.Decimal:
 
 
 def _moment(rng: random.Random) -> dt.datetime:
-    """Give a time of the years 1 to 9999, to the microsecond; calendars and zones have changed in them."""
+    """Return a time of the years 1 to 9999, to the microsecond; calendars and zones have changed in them."""
     special = (
         dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999), dt.datetime(1582, 10, 4, 12),
         dt.datetime(1582, 10, 10, 12), dt.datetime(1582, 10, 15), dt.datetime(1883, 11, 18, 12, 3, 58),

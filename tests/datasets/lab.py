@@ -59,7 +59,7 @@ class Lab:
         return FileEntry(status.st_mtime_ns // 1_000_000, f"file://{path}", status.st_size)
 
     def plan(self, batches: int) -> Plan:
-        """Give the plan as the application reads it."""
+        """Return the plan as the application reads it."""
         plan = Plan(
             pipeline=str(uuid.uuid4()),
             table=f"file://{self.table}",
@@ -80,7 +80,7 @@ class Lab:
         return plans.decode(plans.encode(plan))
 
     def batch(self, seq: int, files: Sequence[File]) -> OffsetEntry:
-        """Give a batch as the application reads it."""
+        """Return a batch as the application reads it."""
         entry = OffsetEntry(
             seq=seq,
             mode="append",
@@ -110,11 +110,11 @@ class Lab:
         return read_table(self.table)
 
     def expected(self) -> list[tuple[Any, ...]]:
-        """Give the rows that the files hold."""
+        """Return the rows that the files hold."""
         return [row for file in self.case.files for row in self.case.rows(file, self.entries[file.name].path)]
 
     def declared_in_delta(self) -> list[tuple[str, Any]]:
-        """Give the names and types of the table's columns."""
+        """Return the names and types of the table's columns."""
         fields = json.loads(DeltaTable(str(self.table)).schema().to_json())["fields"]
         return [(field["name"], _delta_type(field["type"])) for field in fields]
 
@@ -152,7 +152,7 @@ def read_table(table: Path) -> pa.Table:
 
 
 def cell(value: Any) -> Any:
-    """Give a value in a form that is equal for the same value alone: -0.0 is not 0.0, and 1 is not 1.0."""
+    """Return a value in a form that is equal for the same value alone: -0.0 is not 0.0, and 1 is not 1.0."""
     if isinstance(value, float):
         return "NaN" if value != value else struct.pack("d", value)  # noqa: PLR0124
     if isinstance(value, dict):
@@ -165,7 +165,7 @@ def cell(value: Any) -> Any:
 
 
 def table_rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Give the rows of an Arrow table."""
+    """Return the rows of an Arrow table."""
     columns = [column.to_pylist() for column in table.columns]
     return list(zip(*columns, strict=True)) if columns else []
 
@@ -287,7 +287,7 @@ def told(lab: Lab, work: Any) -> pa.Table:
 
 
 def plain_type(kind: pa.DataType) -> str:
-    """Give a type without the names that Arrow gives to the parts of lists and maps."""
+    """Return a type without the names that Arrow gives to the parts of lists and maps."""
     if pa.types.is_list(kind):
         return f"list<{plain_type(kind.value_type)}>"
     if pa.types.is_map(kind):

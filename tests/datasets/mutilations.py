@@ -28,7 +28,7 @@ PACKED = ("gzip cut", "gzip with a byte changed", "gzip by name alone", "gzip wi
 
 
 def spoilt(name: str, seed: int) -> Case:
-    """Give a source of which one file is spoilt; it is the same for the same name and seed."""
+    """Return a source of which one file is spoilt; it is the same for the same name and seed."""
     for candidate in _sources(name, seed):
         rng = random.Random(f"{name}/{candidate.seed}")
         filled = [file for file in candidate.files if file.rows]

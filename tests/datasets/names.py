@@ -40,7 +40,7 @@ FILES = (
 
 
 def columns(rng: random.Random, count: int) -> list[str]:
-    """Give names of columns, no two of which are the same whatever the case."""
+    """Return names of columns, no two of which are the same whatever the case."""
     odd = rng.random()
     found: dict[str, str] = {}
     while len(found) < count:
@@ -58,7 +58,7 @@ def columns(rng: random.Random, count: int) -> list[str]:
 
 
 def files(rng: random.Random, count: int, suffix: str) -> list[str]:
-    """Give names of files, in folders or not; tidy and odd ones stand beside each other."""
+    """Return names of files, in folders or not; tidy and odd ones stand beside each other."""
     found: dict[str, None] = {}
     while len(found) < count:
         name = rng.choice(FILES) + (str(rng.randrange(9)) if rng.random() < 0.5 else "")

@@ -61,7 +61,7 @@ class Found:
 
 @functools.cache
 def files() -> dict[str, Found]:
-    """Give all data files of the packages."""
+    """Return all data files of the packages."""
     found: dict[str, Found] = {}
     for package in PACKAGES:
         for path in metadata.distribution(package).files or ():
@@ -92,12 +92,12 @@ def _from_archive(name: str) -> bytes:
 
 
 def why(table: dict[str, str], name: str) -> str | None:
-    """Give what a table of names says about a file."""
+    """Return what a table of names says about a file."""
     return next((reason for pattern, reason in table.items() if re.fullmatch(pattern, name)), None)
 
 
 def refused(found: Found) -> Case:
-    """Give the source of a file that is to be refused, with columns for its first row."""
+    """Return the source of a file that is to be refused, with columns for its first row."""
     leaf = found.name.rpartition("/")[2]
     lines = [line for line in found.read().decode().splitlines() if not line.startswith("#")]
     columns = [(f"c{i}", Kind("string")) for i in range(len(lines[0].split("\t")))]
@@ -105,7 +105,7 @@ def refused(found: Found) -> Case:
 
 
 def case(found: Found, *, header: bool = True) -> Case:
-    """Give the source of one file with its columns in the order of the file.
+    """Return the source of one file with its columns in the order of the file.
 
     :raises NoTableError: It is not a table.
     """
@@ -159,7 +159,7 @@ def csv_case(
     comment: str = "",
     has_header: bool = True,
 ) -> Case:
-    """Give the source of a CSV file; without ``header`` its first line is taken out."""
+    """Return the source of a CSV file; without ``header`` its first line is taken out."""
     text = content.decode()
     text = text.removeprefix("\ufeff")
     if comment:
@@ -198,7 +198,7 @@ def csv_case(
 
 
 def as_lines(source: Case) -> Case:
-    """Give the same rows as a file with an object on each line."""
+    """Return the same rows as a file with an object on each line."""
     (file,) = source.files
     text = gzip.decompress(file.content) if file.name.endswith(".gz") else file.content
     document = json.loads(text)
@@ -224,7 +224,7 @@ _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{
 
 
 def _kind_of(texts: Iterable[str]) -> Kind:
-    """Give the narrowest type that holds all texts of a column exactly."""
+    """Return the narrowest type that holds all texts of a column exactly."""
     filled = {text for text in texts if text}
     for pattern, name in (
         (_INTEGER, "bigint"),
@@ -238,7 +238,7 @@ def _kind_of(texts: Iterable[str]) -> Kind:
 
 
 def csv_value(text: str, kind: Kind, *, quoted: bool) -> Any:
-    """Give the value that a field stands for."""
+    """Return the value that a field stands for."""
     if not text and not (quoted and kind.name == "string"):
         return None
     return _value(text, kind)
@@ -267,7 +267,7 @@ class Number(str):
 
 
 def json_case(name: str, content: bytes) -> Case:
-    """Give the source of a JSON document: an array of objects, or one object, which is one row."""
+    """Return the source of a JSON document: an array of objects, or one object, which is one row."""
     document = json.loads(content, parse_int=Number, parse_float=Number)
     rows = document if isinstance(document, list) else [document]
     if not rows or not all(isinstance(row, dict) for row in rows):
@@ -285,7 +285,7 @@ def json_case(name: str, content: bytes) -> Case:
 
 
 def json_kind(values: list[Any]) -> Kind:
-    """Give the type that holds all values exactly; numbers beside texts are texts."""
+    """Return the type that holds all values exactly; numbers beside texts are texts."""
     there = [value for value in values if value is not None]
     shapes = {type(value) for value in there}
     if shapes == {bool}:
@@ -309,7 +309,7 @@ def json_kind(values: list[Any]) -> Kind:
 
 
 def json_value(value: Any, kind: Kind) -> Any:
-    """Give a value in its type."""
+    """Return a value in its type."""
     if value is None:
         return None
     match kind.name:

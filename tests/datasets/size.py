@@ -13,5 +13,5 @@ FIRST = int(os.environ.get("DATA_SEED", "0"))
 
 
 def seeds(share: float = 1.0) -> range:
-    """Give the seeds of a run; a test that is slow takes a share of them."""
+    """Return the seeds of a run; a test that is slow takes a share of them."""
     return range(FIRST, FIRST + max(1, round(CASES * share)))

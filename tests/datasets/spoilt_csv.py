@@ -42,7 +42,7 @@ BAD_TEXTS = {
 
 
 def bad_text(kind: Kind, rng: random.Random) -> str | None:
-    """Give a text that is no value of a type."""
+    """Return a text that is no value of a type."""
     if kind.name == "decimal":
         precision, scale = kind.digits
         return rng.choice((f"1{'0' * (precision - scale)}", f"0.{'0' * scale}1", "1,5", "x", "1f"))

@@ -39,7 +39,7 @@ JSON_TOKENS = {
 
 
 def bad_token(kind: Kind, rng: random.Random) -> str | None:
-    """Give JSON that is no value of a type."""
+    """Return JSON that is no value of a type."""
     if kind.name == "decimal":
         precision, scale = kind.digits
         return rng.choice((f"1{'0' * (precision - scale)}", f"0.{'0' * scale}1", '"x"', "true"))

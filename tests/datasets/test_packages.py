@@ -36,7 +36,7 @@ def _single() -> list[str]:
 
 
 def _pairs() -> list[tuple[str, bool]]:
-    """Give each name with and without its header; in a small run one of the two."""
+    """Return each name with and without its header; in a small run one of the two."""
     if size.LARGE:
         return list(itertools.product(_single(), (True, False)))
     return [(name, index % 2 == 0) for index, name in enumerate(_single())]

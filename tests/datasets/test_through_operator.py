@@ -27,7 +27,7 @@ VEGA = "vega_datasets/_data"
 
 
 def odd_copies(case: Case) -> Case:
-    """Give copies of the one file of a source under odd and tidy names, plain and compressed."""
+    """Return copies of the one file of a source under odd and tidy names, plain and compressed."""
     (file,) = case.files
     dot = file.name.rindex(".")
     stem, suffix = file.name[:dot], file.name[dot:]

@@ -13,7 +13,7 @@ VERSION = "3.2.1"
 
 
 def install() -> Path:
-    """Give the folder of the files.
+    """Return the folder of the files.
 
     :raises RuntimeError: npm is missing, or it failed.
     """

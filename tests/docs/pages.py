@@ -29,18 +29,18 @@ def page_id(page: Path) -> str:
 
 
 def blocks(text: str, language: str | None = None) -> list[Block]:
-    """Give the fenced blocks of a language, or all."""
+    """Return the fenced blocks of a language, or all."""
     found = map(Block._make, _FENCED.findall(text))
     return [block for block in found if language in (None, block.language)]
 
 
 def prose(text: str) -> str:
-    """Give a text without its fenced blocks."""
+    """Return a text without its fenced blocks."""
     return _FENCED.sub("", text)
 
 
 def section(page: Path, heading: str) -> str:
-    """Give the text from a heading to the next one of its level or above."""
+    """Return the text from a heading to the next one of its level or above."""
     level = heading.split(" ", 1)[0]
     rest = page.read_text().split(f"\n{heading}\n", 1)[1]
     return re.split(rf"\n#{{2,{len(level)}}} ", rest, maxsplit=1)[0]
@@ -51,7 +51,7 @@ def headings(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> list[str]:
-    """Give the anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings(page)]
 
 
@@ -60,7 +60,7 @@ def links(page: Path) -> list[str]:
 
 
 def rows(text: str) -> list[list[str]]:
-    """Give the cells of all tables in a text, without their headings."""
+    """Return the cells of all tables in a text, without their headings."""
     found: list[list[str]] = []
     for table in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
         lines = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.strip().splitlines()]
@@ -69,5 +69,5 @@ def rows(text: str) -> list[list[str]]:
 
 
 def code(cell: str) -> list[str]:
-    """Give what a cell has between backticks."""
+    """Return what a cell has between backticks."""
     return re.findall(r"`([^`]+)`", cell)

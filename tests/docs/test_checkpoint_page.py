@@ -20,7 +20,7 @@ EXAMPLES = {block.name: block.text for block in blocks(PAGE.read_text(), "json")
 
 
 def example(folder: str) -> tuple[str, bytes]:
-    """Give name and bytes of the example of a folder's file."""
+    """Return name and bytes of the example of a folder's file."""
     others = (".settled", ".decided")
     ((name, text),) = [
         item for item in EXAMPLES.items() if item[0].startswith(folder) and not item[0].endswith(others)

@@ -39,7 +39,7 @@ def subcommands() -> list[Any]:
 
 
 def shown(text: str) -> list[tuple[str, str]]:
-    """Give the commands of the console blocks of a text, each with what it prints."""
+    """Return the commands of the console blocks of a text, each with what it prints."""
     found = []
     for block in blocks(text, "console"):
         for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
@@ -138,7 +138,7 @@ class Flights:
 
 @pytest.fixture
 def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flights:
-    """Give four files in two batches, and a third batch whose file vanished before Spark read it."""
+    """Return four files in two batches, and a third batch whose file vanished before Spark read it."""
     made = Flights(tmp_path)
     for day in (1, 2, 3, 4):
         made.land(day)
@@ -162,7 +162,7 @@ def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flights:
 
 
 def alike(text: str) -> list[str]:
-    """Give the lines of an output without what differs from run to run."""
+    """Return the lines of an output without what differs from run to run."""
     text = re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID", text)
     text = re.sub(r"[\d,]+ bytes", "N bytes", text)
     text = re.sub(r"[\dT:.+-]+Z? \(.* ago\)", "TIME", text)

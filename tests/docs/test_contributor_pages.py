@@ -38,7 +38,7 @@ def test_what_is_to_be_touched_for_a_write_is_there():
 
 
 def layers() -> list[list[str]]:
-    """Give the packages of the contract from top to bottom, those of a layer together."""
+    """Return the packages of the contract from top to bottom, those of a layer together."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     named = [re.findall(r"(\w+)(?:\.[\w.]+)?", layer) for layer in contracts[0]["layers"]]
     packages = list(dict.fromkeys(tuple(dict.fromkeys(layer)) for layer in named))
@@ -47,7 +47,7 @@ def layers() -> list[list[str]]:
 
 
 def found(dotted: str) -> Any:
-    """Give what a dotted name below the package is; None if it does not exist."""
+    """Return what a dotted name below the package is; None if it does not exist."""
     parts = dotted.split(".")
     for length in range(len(parts), 0, -1):
         try:

@@ -22,7 +22,7 @@ PAGE = DOCS / "intervals.md"
 
 @pytest.fixture
 def flights(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Flights:
-    """Give two intervals, one of which did not come to its end."""
+    """Return two intervals, one of which did not come to its end."""
     made = Flights(tmp_path)
     made.raw["mode"] = "data_interval"
     for day, engine in ((1, DeltaEngine()), (2, NoSpark())):

@@ -31,7 +31,7 @@ EXAMPLE = re.compile(r"(^```python\n(?:(?!```)[^\n]*\n)+```\n)\n((?:^\|[^\n]*\n)
 
 
 def examples() -> list[Any]:
-    """Give each write of the page with the table below it."""
+    """Return each write of the page with the table below it."""
     found = []
     names: dict[str, Any] = {}
     for heading in HEADINGS:
@@ -51,7 +51,7 @@ def value(cell: str) -> Any:
 
 
 def loads_and_result(table: str) -> tuple[list[str], dict[str, list[dict[str, Any]]]]:
-    """Give the columns, and label -> rows, in the order of the page."""
+    """Return the columns, and label -> rows, in the order of the page."""
     _, *columns = [cell.strip() for cell in table.splitlines()[0].strip("|").split("|")]
     found: dict[str, list[dict[str, Any]]] = {}
     for label, *cells in rows(table):
@@ -90,5 +90,5 @@ def test_the_rows_of_the_page_are_those_of_the_table(
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Give instants as the page has them: as days."""
+    """Return instants as the page has them: as days."""
     return {name: one.date() if isinstance(one, dt.datetime) else one for name, one in row.items()}

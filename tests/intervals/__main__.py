@@ -95,7 +95,7 @@ class Story:
         self.seconds = options.minutes * 60
 
     def environment(self) -> dict[str, str]:
-        """Give what the Dag files read."""
+        """Return what the Dag files read."""
         raise NotImplementedError
 
     def tell(self) -> None:
@@ -127,7 +127,7 @@ class Story:
         say(f"{'worker' if supervisor else 'task'} killed -9")
 
     def all_done(self, *dags: str, expected: int) -> bool:
-        """Tell whether so many runs of some Dags have succeeded, and none is left.
+        """Return whether so many runs of some Dags have succeeded, and none is left.
 
         :raises AssertionError: One failed.
         """
@@ -168,7 +168,7 @@ class Files(Story):
             self.world.land_day(day)
 
     def environment(self) -> dict[str, str]:
-        """Give the ends of both."""
+        """Return the ends of both."""
         return {
             "INTERVALS_FIRST": f"{self.caught_up[0]:%Y-%m-%d}",
             "INTERVALS_LAST": f"{self.caught_up[-1]:%Y-%m-%d}",
@@ -200,7 +200,7 @@ class Files(Story):
             say(f"{dag}: {len(rest.runs(dag))} runs, {self.tries(dag)} tries")
 
     def done(self, days: list[datetime]) -> bool:
-        """Tell whether some days were caught up."""
+        """Return whether some days were caught up."""
         runs = self.airflow.rest.runs("catchup")
         return all(runs.get(run_id(day)) == "success" for day in days)
 
@@ -218,7 +218,7 @@ class Rows(Story):
         self.behind = self.intervals[-1] + DAY
 
     def environment(self) -> dict[str, str]:
-        """Give the first day, the last one, and the end of the last one."""
+        """Return the first day, the last one, and the end of the last one."""
         return {
             "INTERVALS_FIRST": f"{self.intervals[0]:%Y-%m-%d}",
             "INTERVALS_LAST": f"{self.intervals[-1]:%Y-%m-%d}",
@@ -261,7 +261,7 @@ class Chain(Story):
         self.intervals = [FIRST + number * DAY for number in range(len(self.loads))]
 
     def environment(self) -> dict[str, str]:
-        """Give the file of the example."""
+        """Return the file of the example."""
         example = Path(__file__).parents[2] / "dags_examples" / "example_changes_to_delta.py"
         return {"INTERVALS_EXAMPLE": str(example)}
 
@@ -284,7 +284,7 @@ STORIES: dict[str, type[Files | Rows | Chain]] = {"files": Files, "rows": Rows, 
 
 
 def run_id(day: datetime) -> str:
-    """Give the name that the scheduler gives the run of a day: it has the time at which the day is over."""
+    """Return the name that the scheduler gives the run of a day: it has the time at which the day is over."""
     return f"scheduled__{(day + DAY).isoformat()}"
 
 

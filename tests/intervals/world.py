@@ -41,7 +41,7 @@ class Verdict:
     doubled: int = 0
 
     def __str__(self) -> str:
-        """Give the last line."""
+        """Return the last line."""
         return f"intervals {self.intervals}, lost {self.lost}, doubled {self.doubled}"
 
     def add(self, other: Verdict) -> None:
@@ -61,11 +61,11 @@ class World:
         self.folder = folder
 
     def wanted(self) -> Counter[tuple[Any, ...]]:
-        """Give the rows that should be there."""
+        """Return the rows that should be there."""
         raise NotImplementedError
 
     def is_of(self, entry: OffsetEntry, window: Window) -> bool:
-        """Tell whether a batch names nothing but what is of its interval."""
+        """Return whether a batch names nothing but what is of its interval."""
         raise NotImplementedError
 
     def judge(self) -> Verdict:
@@ -112,11 +112,11 @@ class FileWorld(World):
         self.land(day, first=timedelta(), noon=DAY / 2, last=DAY - timedelta(milliseconds=1))
 
     def wanted(self) -> Counter[tuple[Any, ...]]:
-        """Give the rows of all files."""
+        """Return the rows of all files."""
         return Counter((uri, number) for uri in self.files for number in range(ROWS))
 
     def is_of(self, entry: OffsetEntry, window: Window) -> bool:
-        """Tell whether all files of a batch are of its interval."""
+        """Return whether all files of a batch are of its interval."""
         return all(file.modified_ms in window for file in entry.files)
 
 
@@ -145,11 +145,11 @@ class RowWorld(World):
         write_deltalake(self.folder / "source", rows, mode="append")
 
     def wanted(self) -> Counter[tuple[Any, ...]]:
-        """Give all rows but those of before."""
+        """Return all rows but those of before."""
         return Counter((number,) for number in range(self.before, self.numbers))
 
     def is_of(self, entry: OffsetEntry, window: Window) -> bool:
-        """Tell whether a batch has the rows between the ends of its interval."""
+        """Return whether a batch has the rows between the ends of its interval."""
         first, end = window_bounds(window)
         return (entry.slice.first, entry.slice.end) == (first.encode(), end.encode())
 

@@ -32,12 +32,12 @@ MATCHES: dict[tuple[str, ...], Callable[[str], bool]] = {
 
 
 def is_part(path: str, streams: set[str]) -> bool:
-    """Tell whether a file lies in the folder of a stream, at any depth."""
+    """Return whether a file lies in the folder of a stream, at any depth."""
     return any(path.startswith(stream.removesuffix(".ss") + "/") for stream in streams)
 
 
 def total_size(file: FileEntry, listing: list[FileEntry]) -> int:
-    """Give a file's length, a stream's with its folder."""
+    """Return a file's length, a stream's with its folder."""
     if not file.path.endswith(".ss"):
         return file.size_bytes
     folder = file.path.removesuffix(".ss") + "/"

@@ -259,7 +259,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         assert self.known() == Counter(dict.fromkeys(self.world.memory.source, 1))
 
     def known(self) -> Counter[str]:
-        """Give the files that the newest batches and the segments of their refresh name."""
+        """Return the files that the newest batches and the segments of their refresh name."""
         log = self.world.log()
         start = log.offset(log.logged()[-1]).refresh_start
         found, _ = self.world.audit_files(log).seen_files(Epoch.since(start, log.takeover(log.pipeline())))
@@ -280,7 +280,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         return next((seq for seq in numbers if f"commits/{seq:020}" not in records), None)
 
     def first_to_run(self) -> int | None:
-        """Give the oldest open batch, unless it begins a refresh: that one is never given up."""
+        """Return the oldest open batch, unless it begins a refresh: that one is never given up."""
         seq = self.oldest_open()
         is_refresh = any(entry["seq"] == seq and entry["mode"] == "overwrite" for entry in self.entries())
         return None if is_refresh else seq

@@ -38,7 +38,7 @@ class KilledError(Exception):
 
 
 def dying_at(number: int) -> Callable[..., Any]:
-    """Give a gate at which a run dies before its n-th call on something shared."""
+    """Return a gate at which a run dies before its n-th call on something shared."""
     left = [number]
 
     def gate(call: Call, effect: Callable[[], Any], torn: Any = None) -> Any:

@@ -98,7 +98,7 @@ class Vacuumed(RuleBasedStateMachine):
 
 
 def refusal(world: MemoryWorld) -> str:
-    """Give why a table is not accepted as it is; "" if it would be."""
+    """Return why a table is not accepted as it is; "" if it would be."""
     log = world.log()
     try:
         acceptance.consequences_of(log, world.engine(lambda call, effect, torn=None: effect()), world.table)

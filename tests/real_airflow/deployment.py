@@ -116,12 +116,12 @@ class Deployment:
             popen.wait()
 
     def tree(self, process: str) -> list[psutil.Process]:
-        """Give a process and all below it."""
+        """Return a process and all below it."""
         pid = self.processes[process].pid
         return [psutil.Process(pid), *_children(pid)]
 
     def everything(self) -> list[psutil.Process]:
-        """Give all processes that have this home, wherever they hang."""
+        """Return all processes that have this home, wherever they hang."""
         found = []
         for one in psutil.process_iter():
             with suppress(psutil.Error, OSError):

@@ -51,7 +51,7 @@ class MariaDb:
 
 
 def program(name: str) -> str:
-    """Give the path of a program.
+    """Return the path of a program.
 
     :raises MariaDbMissingError: It is not there, and nobody has named a folder.
     """

@@ -27,7 +27,7 @@ class PostgresMissingError(Exception):
 
 
 def programs() -> Path:
-    """Give the folder of ``initdb`` and ``postgres``.
+    """Return the folder of ``initdb`` and ``postgres``.
 
     :raises PostgresMissingError: They are not there.
     """
@@ -94,14 +94,14 @@ def run_program(name: str, *words: str, tell: str = "") -> None:
 
 
 def free_port() -> int:
-    """Give a port of loopback on which nobody listens now."""
+    """Return a port of loopback on which nobody listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def _unprivileged() -> str | None:
-    """Give who runs the server: PostgreSQL refuses to be root."""
+    """Return who runs the server: PostgreSQL refuses to be root."""
     if os.geteuid() != 0:
         return None
     return next(name for name in ("postgres", "nobody") if name in {one.pw_name for one in pwd.getpwall()})

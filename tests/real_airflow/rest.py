@@ -18,7 +18,7 @@ class Rest:
         self._token = ""
 
     def ill(self) -> list[str]:
-        """Give the parts that are not healthy, all of them if nobody answers."""
+        """Return the parts that are not healthy, all of them if nobody answers."""
         parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
         try:
             found = requests.get(f"{self.url}/api/v2/monitor/health", timeout=10).json()
@@ -27,7 +27,7 @@ class Rest:
         return [part for part in parts if (found.get(part) or {}).get("status") != "healthy"]
 
     def dags(self) -> set[str]:
-        """Give the ids of all Dags that were read."""
+        """Return the ids of all Dags that were read."""
         return {dag["dag_id"] for dag in self.call("GET", "/dags?limit=1000")["dags"]}
 
     def unpause(self, dag_id: str) -> None:
@@ -39,12 +39,12 @@ class Rest:
         self.call("POST", f"/dags/{dag_id}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
 
     def runs(self, dag_id: str) -> dict[str, str]:
-        """Give the state of each run of a Dag."""
+        """Return the state of each run of a Dag."""
         found = self.call("GET", f"/dags/{dag_id}/dagRuns?limit=1000")["dag_runs"]
         return {run["dag_run_id"]: run["state"] for run in found}
 
     def task(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
-        """Give a task instance."""
+        """Return a task instance."""
         return self.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}")
 
     def mark(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:

@@ -92,7 +92,7 @@ class World:
         return Counter(DeltaTable(self.table).to_pyarrow_table()["id"].to_pylist())
 
     def rows_are_those_of(self, *numbers: int) -> bool:
-        """Tell whether the table holds the rows of these files, each once."""
+        """Return whether the table holds the rows of these files, each once."""
         return self.rows() == Counter([*numbers, *(number + 100 for number in numbers)])
 
     def jobs(self) -> list[Job]:

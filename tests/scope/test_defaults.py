@@ -28,7 +28,7 @@ AT = "abfss://lake@store.dfs.core.windows.net/tables"
 
 @pytest.fixture
 def connection(world, monkeypatch):
-    """Give the connection of the jobs further fields."""
+    """Return the connection of the jobs further fields."""
     world.open()
 
     def put(**fields: Any) -> None:

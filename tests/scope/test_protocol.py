@@ -42,7 +42,7 @@ def die() -> None:
 
 
 def at(name: str, number: int, *, before: Callable[[], Any] = int, after: Callable[[], Any] = int) -> Gate:
-    """Give a gate that does something else before, or after, the n-th operation of this name."""
+    """Return a gate that does something else before, or after, the n-th operation of this name."""
     passed = 0
 
     def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:

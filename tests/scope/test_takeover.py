@@ -26,7 +26,7 @@ MODEL = {
 
 
 def loaded_by_dbt_scope(world, *numbers: int) -> DbtScope:
-    """Give a table with the rows of these files, two in a batch, and the checkpoint beside it."""
+    """Return a table with the rows of these files, two in a batch, and the checkpoint beside it."""
     theirs = DbtScope(LocalStorage(), f"file://{world.table}/_checkpoint")
     world.land(*numbers)
     world.run(checkpoint={"location": str(world.account / "a job of dbt-scope")})

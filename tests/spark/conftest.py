@@ -37,7 +37,7 @@ FILES = {item.name for item in fields(FileSource)}
 
 
 def changed(plan: Plan, **changes: Any) -> Plan:
-    """Give a plan with other values; what belongs to the files goes there."""
+    """Return a plan with other values; what belongs to the files goes there."""
     of_files = {name: changes.pop(name) for name in FILES & {*changes}}
     if changes.pop("infers_columns", False):
         changes["inferred_columns"], of_files["columns"] = of_files.get("columns"), "infer"

@@ -29,7 +29,7 @@ class Server:
         self._made = 0
 
     def log(self) -> str:
-        """Give what the server has logged so far."""
+        """Return what the server has logged so far."""
         with closing(self.port, "postgres") as connection, connection.cursor() as cursor:
             cursor.execute("SHOW data_directory")
             return (Path(cursor.fetchone()[0]).parent / "log").read_text()

@@ -160,7 +160,7 @@ class Target:
             self._check_windows(rows, reads)
 
     def reads(self) -> list[Read]:
-        """Give the versions of each batch in the table; without a gap, and none twice."""
+        """Return the versions of each batch in the table; without a gap, and none twice."""
         assert self.log
         self.log.storage = getattr(self.log.storage, "inner", self.log.storage)
         found = []
@@ -228,7 +228,7 @@ def rows_of(rows: Rows) -> list[Row]:
 
 
 def named(row: Row) -> Row:
-    """Give a row with names that do not depend on column mapping."""
+    """Return a row with names that do not depend on column mapping."""
     return {name.replace(" ", "_"): value for name, value in row.items()}
 
 
@@ -238,7 +238,7 @@ def content_of(rows: Any) -> Counter[Any]:
 
 @pytest.fixture
 def session(spark: Any, vectors: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Give a session that merges few rows faster; for half of the sources as it always is."""
+    """Return a session that merges few rows faster; for half of the sources as it always is."""
     changed = FASTER if vectors == "true" else {}
     usual = {name: spark.conf.get(name, None) for name in changed}
     for name, value in changed.items():

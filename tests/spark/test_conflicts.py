@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 
 def with_deed(bench: Any, deed: Callable[[Any], object]) -> str:
-    """Give a SELECT in the midst of which something is done to the table, or to its location."""
+    """Return a SELECT in the midst of which something is done to the table, or to its location."""
 
     def do() -> None:
         place = str(bench.table)

@@ -79,7 +79,7 @@ class Form:
         return self.end.join(lines) + self.end * (rng.random() < 0.8)
 
     def records(self, text: str) -> Iterator[list[str] | None]:
-        """Give the records; None for one that is none."""
+        """Return the records; None for one that is none."""
         lines = text.split(self.end)
         if not lines[-1]:
             lines.pop()

@@ -446,7 +446,7 @@ def test_files_that_cannot_hold_new_rows_are_not_read(source: Source, spark: Any
 
 
 def metrics(plan: Any) -> str:
-    """Give the metrics of all nodes of a plan as text."""
+    """Return the metrics of all nodes of a plan as text."""
     told, waiting = [], [plan]
     while waiting:
         node = waiting.pop()

@@ -46,7 +46,7 @@ def csv_of(columns: dict[str, list[str]]) -> str:
 
 
 def said(bench: Any) -> dict[int, dict[str, Any]]:
-    """Give what the commit of each batch says."""
+    """Return what the commit of each batch says."""
     history = DeltaTable(str(bench.table)).history()
     notes = [json.loads(info.get("userMetadata") or "{}") for info in history]
     return {note["seq"]: note for note in notes if "seq" in note}

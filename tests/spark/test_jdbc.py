@@ -190,7 +190,7 @@ def test_every_value_arrives_as_it_is(world: World) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Give a value as both readers give it: bytes, and an instant in UTC."""
+    """Return a value as both readers give it: bytes, and an instant in UTC."""
     if isinstance(value, memoryview):
         return bytes(value)
     if isinstance(value, datetime) and value.tzinfo:

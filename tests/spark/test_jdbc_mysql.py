@@ -33,7 +33,7 @@ def server() -> Iterator[mariadb.MariaDb]:
 def shop(
     server: mariadb.MariaDb, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., warm.Pipe]:
-    """Give pipes that load the table ``t``."""
+    """Return pipes that load the table ``t``."""
     warm.use(monkeypatch, spark)
     fields = {"conn_type": "mysql", "host": "127.0.0.1", "port": server.port, "schema": "shop"}
     fields |= {"login": mariadb.USER, "password": mariadb.PASSWORD}

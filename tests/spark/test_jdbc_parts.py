@@ -85,7 +85,7 @@ def _wait_for(world: World, sql: str) -> None:
 
 
 def plan(world: World, value: str, rows: str, condition: str, *, before: str = "") -> str:
-    """Give the database's plan for a part."""
+    """Return the database's plan for a part."""
     divided = f'SELECT n, {value} AS "scope_part" FROM {rows}'
     return repr(
         world.ask(
@@ -313,7 +313,7 @@ def test_a_failing_task_of_a_part_fails_the_load(world: World) -> None:
 
 
 def reads(world: World, before: int) -> list[str]:
-    """Give the statements that read parts of a table by its pages."""
+    """Return the statements that read parts of a table by its pages."""
     return [
         one for one in world.server.log()[before:].split("LOG:") if "::tid" in one and "SELECT 1" not in one
     ]
@@ -351,7 +351,7 @@ def test_pages_hold_every_row_once_whatever_changes_meanwhile(world: World) -> N
 
 
 def plain_number(value: float | None) -> str | None:
-    """Give a float as PostgreSQL writes it."""
+    """Return a float as PostgreSQL writes it."""
     if value is None:
         return None
     return {"nan": "NaN", "-inf": "-Infinity"}.get(str(value), f"{value:g}")

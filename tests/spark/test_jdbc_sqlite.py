@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
 
 @pytest.fixture
 def shop(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., warm.Pipe]:
-    """Give pipes that load the table ``t``, once some statements were run."""
+    """Return pipes that load the table ``t``, once some statements were run."""
     warm.use(monkeypatch, spark)
     file = tmp_path / "shop.db"
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "sqlite", "host": str(file)}))

@@ -90,7 +90,7 @@ def stored(bench: Bench, *columns: str, where: str = "true") -> list[Any]:
 
 
 def selected(form: int, text: str, other: str | None = None) -> str:
-    """Give a SELECT of the first or the second form of all values, or with another value in one column."""
+    """Return a SELECT of the first or the second form of all values, or with another value in one column."""
     values = {name: forms[form] for name, forms in zip(NAMES, KEYS.values(), strict=True)}
     if other:
         values[other] = KEYS[[*KEYS][NAMES.index(other)]][2]
@@ -98,7 +98,7 @@ def selected(form: int, text: str, other: str | None = None) -> str:
 
 
 def differing(bench: Bench, where: str = "true") -> list[tuple[str, list[str]]]:
-    """Give of each row the text, and the keys whose value is not the usual one."""
+    """Return of each row the text, and the keys whose value is not the usual one."""
     same = [f"{name} <=> {forms[0]}" for name, forms in zip(NAMES, KEYS.values(), strict=True)]
     same[0] = "k0 = 'DE   '"
     rows = stored(bench, "v", *same, where=where)

@@ -325,7 +325,7 @@ def test_a_batch_is_joined_without_sorting_the_table(
     plans = spark._jsparkSession.sharedState().statusStore()
 
     def joins(table: str) -> list[set[str]]:
-        """Give the joins of each query as it was run: those of the plan that Spark began with come last."""
+        """Return the joins of each query as it was run: those of the plan that Spark began with come last."""
         for number in range(2):
             before = plans.executionsCount()
             data = [(n, f"{number}{n}", None) for n in range(number, number + 3)]

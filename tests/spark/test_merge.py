@@ -63,7 +63,7 @@ def versions(**more: Any) -> dict[str, Any]:
 
 
 def windows(bench: Bench) -> list[tuple[Any, ...]]:
-    """Give each version: its values, the load that began it, and the one that ended it."""
+    """Return each version: its values, the load that began it, and the one that ended it."""
     rows = DeltaTable(str(bench.table)).to_pyarrow_table().to_pylist()
     starts = sorted({row["_valid_from"] for row in rows} | {row["_valid_to"] for row in rows} - {None})
     place = {None: None, **{instant: number for number, instant in enumerate(starts)}}

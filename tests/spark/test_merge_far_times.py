@@ -50,7 +50,7 @@ LOADS = [
 
 
 def keys(kind: str, names: list[str]) -> tuple[list[int], pa.Array]:
-    """Give keys as numbers, and as a column."""
+    """Return keys as numbers, and as a column."""
     if kind == "date":
         days = [DAYS[name] for name in names]
         return days, pa.array(days, pa.int32()).cast(pa.date32())
@@ -73,7 +73,7 @@ def stored(bench: Bench, kind: str) -> list[tuple[int, str]]:
 
 
 def partition_of(uri: str, kind: str) -> int:
-    """Give the key that the folder of a file is named by."""
+    """Return the key that the folder of a file is named by."""
     named = re.search(r"/at=([-+\d]+)([^/]*)/", unquote(unquote(uri)))
     assert named
     assert bool(named[2]) == (kind == "timestamp")

@@ -64,7 +64,7 @@ def files_of(bench: Bench, load: Load, name: str) -> list[FileEntry]:
 
 
 def new_commits(bench: Bench, before: int) -> list[list[dict[str, Any]]]:
-    """Give the actions of each commit after a version."""
+    """Return the actions of each commit after a version."""
     commits = sorted((bench.table / "_delta_log").glob("*.json"))
     new = [commit for commit in commits if int(commit.stem) > before]
     return [[json.loads(line) for line in commit.read_text().splitlines()] for commit in new]
@@ -96,7 +96,7 @@ class Table:
         """Lower case -> the name of the column."""
 
     def after(self, load: Load, found: list[Row]) -> list[Row]:
-        """Give the rows after a load; of those that may count, the one that is in the table does."""
+        """Return the rows after a load; of those that may count, the one that is in the table does."""
         for name in load.types:
             self.names.setdefault(name.lower(), name)
         missing = dict.fromkeys(self.names.values())
@@ -134,7 +134,7 @@ FASTER = {
 
 @pytest.fixture
 def session(spark: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Give a session that is faster; for one history of four as it always is.
+    """Return a session that is faster; for one history of four as it always is.
 
     Half of the histories are merged as large batches are.
     """

@@ -69,7 +69,7 @@ def commit(bench: Bench, version: int) -> list[dict[str, Any]]:
 
 
 def ids(bench: Bench, version: int) -> tuple[list[Any], Any]:
-    """Give the transactions of a commit, and what it says for people."""
+    """Return the transactions of a commit, and what it says for people."""
     actions = commit(bench, version)
     (info,) = [action["commitInfo"] for action in actions if "commitInfo" in action]
     return [action["txn"]["version"] for action in actions if "txn" in action], info.get("userMetadata")

@@ -31,7 +31,7 @@ def refused(bench: Bench, seq: int, write: dict[str, Any], **columns: Any) -> Ex
 
 
 def stored(bench: Bench, *names: str) -> list[Any]:
-    """Give the values of a column, or of several as tuples."""
+    """Return the values of a column, or of several as tuples."""
     values = [tuple(row[name] for name in names) for row in bench.rows()]
     return sorted((one[0] for one in values) if len(names) == 1 else values)
 

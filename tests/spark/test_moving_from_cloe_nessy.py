@@ -34,7 +34,7 @@ class Desk:
             self.spark.sql(one.replace("@s", f"delta.`{self.source}`"))
 
     def asked(self, number: int) -> list[Any]:
-        """Give the rows of a query of the page."""
+        """Return the rows of a query of the page."""
         query = blocks(section(PAGE, "## Where to begin"), "sql")[number].text
         query = query.replace("catalog.schema.metadata_delta_load", f"delta.`{self.folder}/metadata`")
         return [tuple(row) for row in self.spark.sql(query).collect()]

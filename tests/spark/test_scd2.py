@@ -35,7 +35,7 @@ def refused(bench: Bench, write: dict[str, Any], **columns: Any) -> Exception:
 
 
 def windows(bench: Bench, *names: str, validity: tuple[str, str] = ("_valid_from", "_valid_to")) -> list[Any]:
-    """Give each version: its values, the day of its beginning, and the one of its end or None."""
+    """Return each version: its values, the day of its beginning, and the one of its end or None."""
     rows = DeltaTable(str(bench.table)).to_pyarrow_table().to_pylist()
     days = [[row[name] and row[name].day for name in validity] for row in rows]
     return sorted(

@@ -44,13 +44,13 @@ def stored(bench) -> list[dict[str, Any]]:
 
 
 def types(bench) -> dict[str, str]:
-    """Give the table's columns in their order, with the types as Delta's log has them."""
+    """Return the table's columns in their order, with the types as Delta's log has them."""
     fields = json.loads(DeltaTable(str(bench.table)).schema().to_json())["fields"]
     return {item["name"]: json.dumps(item["type"]).strip('"') for item in fields}
 
 
 def column_changes(bench) -> list[list[str]]:
-    """Give the actions of each commit that changed the columns after the first one."""
+    """Return the actions of each commit that changed the columns after the first one."""
     commits = sorted((bench.table / "_delta_log").glob("*.json"))
     seen, found = None, []
     for commit in commits:
@@ -220,7 +220,7 @@ STORED_AS = {"smallint": "short", "int": "integer", "bigint": "long"}
 
 
 def held(value: Any, kind: str) -> Any:
-    """Give a value as a column of a type holds it."""
+    """Return a value as a column of a type holds it."""
     if kind.startswith("decimal"):
         return Decimal(value)
     if kind == "double":

@@ -52,7 +52,7 @@ _MOVING = ("delta.identity.highWaterMark", "rowIdHighWaterMark")
 
 
 def carried(table: Path) -> dict[str, Any]:
-    """Give the newest protocol, metadata and domains of a table, as its log has them."""
+    """Return the newest protocol, metadata and domains of a table, as its log has them."""
     newest: dict[str, Any] = {}
     for commit in sorted((table / "_delta_log").glob("*.json")):
         for line in commit.read_text().splitlines():

@@ -286,14 +286,14 @@ def _value(chance: random.Random, kind: Any) -> Any:
 
 
 def _full(kind: Any) -> Any:
-    """Give a value that shows all of a type."""
+    """Return a value that shows all of a type."""
     if isinstance(kind, str):
         return {"bigint": 1, "double": 0.5, "boolean": True, "string": "x"}[kind]
     return [_full(kind[0])] if isinstance(kind, list) else {key: _full(below) for key, below in kind.items()}
 
 
 def _as_read(value: Any, kind: Any) -> Any:
-    """Give what Python reads, with NULL for the keys that are not there."""
+    """Return what Python reads, with NULL for the keys that are not there."""
     if value is None:
         return None
     if isinstance(kind, list):

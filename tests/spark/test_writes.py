@@ -35,7 +35,7 @@ IDS = {
 
 
 def of_the_page() -> Any:
-    """Give the write that the page shows: it adds the rows whose id is not in the table."""
+    """Return the write that the page shows: it adds the rows whose id is not in the table."""
     (block,) = blocks(section(ROOT / "CONTRIBUTING.md", "### Add a write"), "python")
     names: dict[str, Any] = {}
     exec(compile(block.text, "CONTRIBUTING.md", "exec"), names)
@@ -49,7 +49,7 @@ def registered(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def two_batches(bench: Any) -> tuple[Any, Any]:
-    """Give a batch that makes the table, and one that brings one of its ids again, with another text."""
+    """Return a batch that makes the table, and one that brings one of its ids again, with another text."""
     first = bench.batch(0, bench.parquet("a.parquet", id=[1, 2], text=["a", "a"]))
     second = bench.batch(1, bench.parquet("b.parquet", id=[2, 3], text=["b", "b"]))
     return first, second
@@ -59,7 +59,7 @@ BOTH = [{"id": 1, "text": "a"}, {"id": 2, "text": "a"}, {"id": 3, "text": "b"}]
 
 
 def said(bench: Any) -> list[tuple[str, int | None]]:
-    """Give operation and batch of each commit, oldest first."""
+    """Return operation and batch of each commit, oldest first."""
     history = reversed(DeltaTable(str(bench.table)).history())
     return [(one["operation"], json.loads(one.get("userMetadata") or "{}").get("seq")) for one in history]
 

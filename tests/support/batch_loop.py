@@ -43,7 +43,7 @@ class BatchLoop:
         raise NotImplementedError
 
     def open(self, work: Work) -> tuple[Any, int | None]:
-        """Give a handle on the table's newest version (None without a table), and its newest transaction."""
+        """Open the table's newest version (None without a table), and its newest transaction."""
         raise NotImplementedError
 
     def read(self, entry: OffsetEntry) -> Any:

@@ -103,7 +103,7 @@ class Loader:
         DeltaTable(self.metadata).update(updates={column: "true"}, predicate=where)
 
     def _merge(self, first: int, last: int) -> None:
-        """Give every change but older images to a MERGE as a row, the last one of each key."""
+        """Return every change but older images to a MERGE as a row, the last one of each key."""
         feed = self.spark.read.format("delta").option("readChangeFeed", "true")
         feed = feed.option("startingVersion", first).option("endingVersion", last).load(str(self.source))
         feed.createOrReplaceTempView("cloe_feed")

@@ -35,7 +35,7 @@ class Replay:
     loads: int = 0
 
     def load(self, source: pa.Table) -> list[Row]:
-        """Give the rows that a load takes, and keep its state."""
+        """Return the rows that a load takes, and keep its state."""
         cursor, path = self.cursor, self.folder / f"source.{self.loads}.parquet"
         # Not by createDataFrame: it makes times without zone into instants.
         pq.write_table(source, path)

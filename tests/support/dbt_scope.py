@@ -63,7 +63,7 @@ class DbtScope:
         return value.get("version", 0), value.get("modifiedTime", ""), value.get("batchId", 0)
 
     def unprocessed(self, files: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Give the files, path and milliseconds, that it would load, oldest first."""
+        """Return the files, path and milliseconds, that it would load, oldest first."""
         known = self.watermark()
         since = datetime.fromisoformat(known[1]) if known and known[1] else None
         left = [(path, ms) for path, ms in files if since is None or moment(ms) > since]
@@ -170,12 +170,12 @@ class DbtScopeOnMemory(DbtScope):
 
 
 def moment(milliseconds: int) -> datetime:
-    """Give the time that dbt-scope makes of a listing's milliseconds."""
+    """Return the time that dbt-scope makes of a listing's milliseconds."""
     return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
 
 
 def snapshot(rows: Sequence[dict[str, Any]], times: Literal["text", "timestamp"] = "text") -> bytes:
-    """Give the bytes of a snapshot; DuckDB's columns come in the order of the keys."""
+    """Return the bytes of a snapshot; DuckDB's columns come in the order of the keys."""
     processed: list[Any] = [row["batchProcessingTime"] for row in rows]
     kind = pa.string()
     if times == "timestamp":

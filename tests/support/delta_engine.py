@@ -54,7 +54,7 @@ class DeltaEngine(BatchLoop):
         return rows
 
     def notes(self, entry: OffsetEntry, rows: pa.Table) -> dict[str, Any]:
-        """Give what a commit says of its batch beside the number."""
+        """Return what a commit says of its batch beside the number."""
         return {}
 
     def no_rows(self) -> pa.Table:
@@ -89,7 +89,7 @@ class DeltaEngine(BatchLoop):
 
 
 def local(uri: str) -> str:
-    """Give the path of a URI."""
+    """Return the path of a URI."""
     return uri.partition("://")[2]
 
 

@@ -86,7 +86,7 @@ class DiedError(BaseException):
 
 
 def dies_after(count: int) -> Gate:
-    """Give a gate that lets so many operations happen, and none after them."""
+    """Return a gate that lets so many operations happen, and none after them."""
     calls = iter(range(count))
 
     def gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | None = None) -> T:

@@ -125,7 +125,7 @@ class FeedHistory:
         self._run(self.chance.choice(how), {})
 
     def move(self) -> None:
-        """Give a row another key."""
+        """Return a row another key."""
         (old,), (new,) = self._some(1), self._free(1)
         after = {**self._without([old]), new: self.rows[old]}
         self._run(f"UPDATE @s SET id = {new} WHERE id = {old}", after, moved={old})
@@ -175,7 +175,7 @@ class FeedHistory:
         return ["v", *(name for name, _ in ADDED[: self.added] if "." not in name)]
 
     def _name(self, name: str) -> str:
-        """Give a column's name in SQL; without mapping there is none with a space."""
+        """Return a column's name in SQL; without mapping there is none with a space."""
         return f"`{name}`" if self.mapped and " " in name else name.replace(" ", "_")
 
     def _names(self) -> str:
@@ -251,7 +251,7 @@ class Read:
 def follow(
     history: FeedHistory, held: Rows, version: int, deletes: str, keeps: Callable[[Row], bool]
 ) -> Rows:
-    """Give the rows by key behind a version, for a table that had the one before it.
+    """Return the rows by key behind a version, for a table that had the one before it.
 
     :param keeps: Whether the load's SELECT lets a row through.
     """
@@ -274,7 +274,7 @@ def follow(
 def after_batches(
     history: FeedHistory, reads: Iterable[Read], deletes: str, keeps: Callable[[Row], bool]
 ) -> list[Rows]:
-    """Give the rows by key behind each batch."""
+    """Return the rows by key behind each batch."""
     found: list[Rows] = []
     for read in reads:
         held = found[-1] if found else {}
@@ -295,7 +295,7 @@ class Version:
 
 
 def windows(reads: Iterable[Read], held: Iterable[Rows]) -> list[Version]:
-    """Give the versions of all rows, from what there is behind each batch."""
+    """Return the versions of all rows, from what there is behind each batch."""
     active: dict[int, Version] = {}
     ended: list[Version] = []
     for read, rows in zip(reads, held, strict=True):

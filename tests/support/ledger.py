@@ -69,7 +69,7 @@ class LedgerSlice(WithoutFiles):
 
     @property
     def ids(self) -> range:
-        """Give the rows that came since the version of the state; a test's names for what a batch holds."""
+        """Return the rows that came since the version of the state; a test's names for what a batch holds."""
         return range(decode(self.before).version + 1, self.version + 1)
 
     def __contains__(self, number: int) -> bool:
@@ -87,7 +87,7 @@ def cursor_of(number: int) -> int:
 
 
 def read_lines(storage: Storage, path: str) -> list[tuple[int, int]]:
-    """Give cursor and id of each row."""
+    """Return cursor and id of each row."""
     data = storage.read(path)
     if data is None:
         raise SourceNotFoundError(f"{path} does not exist")
@@ -95,13 +95,13 @@ def read_lines(storage: Storage, path: str) -> list[tuple[int, int]]:
 
 
 def beyond(before: State, lines: Sequence[tuple[int, int]]) -> list[int]:
-    """Give the ids of the rows that are not in the table."""
+    """Return the ids of the rows that are not in the table."""
     at_last = [n for cursor, n in lines if cursor == before.last and n not in before.known]
     return at_last + [n for cursor, n in lines if cursor > before.last]
 
 
 def state_after(before: State, numbers: Sequence[int], version: int) -> State:
-    """Give the state behind the rows that a batch writes."""
+    """Return the state behind the rows that a batch writes."""
     last = max([before.last, *map(cursor_of, numbers)])
     known = [n for n in numbers if cursor_of(n) == last]
     known += before.known if last == before.last else ()

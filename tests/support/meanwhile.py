@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def meanwhile(deed: Callable[[], object]) -> Callable[..., Any]:
-    """Give a function for a UDF: each call has the deed done here, and gives back its first argument.
+    """Return a function for a UDF: each call has the deed done here, and gives back its first argument.
 
     Spark calls it in a process of its own, whose Python may not have what the deed needs.
     """

@@ -270,7 +270,7 @@ class History:
     # ---- the loads ---------------------------------------------------------------------------------
 
     def load(self, number: int) -> Load:
-        """Give a load; the first of some histories is one of a table that was appended to so far."""
+        """Return a load; the first of some histories is one of a table that was appended to so far."""
         columns = [c for c in self.columns if self._is_there(c)] or self.columns[:1]
         if {c.name for c in columns} <= {*self.partitions}:
             columns = [*self.columns]  # one has to be in the files
@@ -298,7 +298,7 @@ class History:
         )
 
     def _twins(self, rows: list[Row]) -> list[Row]:
-        """Give another row with the key of one, to lose against it or to win: it may be of another group."""
+        """Make another row with the key of one, to lose against it or to win: it may be of another group."""
         if not rows or not self._chance(0.6):
             return []
         keys = [c.name for c in self.columns if c.role == "primary"]
@@ -339,7 +339,7 @@ class History:
         return [*{tuple(same(row[name]) for name in key): row for row in rows}.values()]
 
     def _type(self, column: Column, rows: list[Row], *, may_be_new: bool) -> pa.DataType:
-        """Give the type of a column in the files, and change the rows to what that holds."""
+        """Return the type of a column in the files, and change the rows to what that holds."""
         kind, name = column.kind, column.name
         if kind.narrower is None or not self._chance(0.4):
             return kind.type
@@ -355,7 +355,7 @@ class History:
         return all(same(kind.narrow(value)) == same(value) for value in values)
 
     def _argued(self, how: dict[str, Any], boundary: datetime) -> dict[str, Any]:
-        """Give the rule as a user writes it: names in another letter case, instants as text."""
+        """Return the rule as a user writes it: names in another letter case, instants as text."""
         argued = dict(how)
         for name in ("primary_key", "merge_key"):
             if name in how:

@@ -20,7 +20,7 @@ class RefusedError(Exception):
 
 
 def same(value: Any) -> Any:
-    """Give what is equal for equal values, and for no others."""
+    """Return what is equal for equal values, and for no others."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0  # of the two zeros, one
     if isinstance(value, dict):
@@ -34,7 +34,7 @@ def same(value: Any) -> Any:
 
 
 def content(row: Row, without: Sequence[str] = ()) -> frozenset[Any]:
-    """Give the values of a row; what is absent is NULL."""
+    """Return the values of a row; what is absent is NULL."""
     return same({name: value for name, value in row.items() if name not in without})
 
 
@@ -51,7 +51,7 @@ def refuse_nulls(rows: list[Row], columns: Sequence[str]) -> None:
 
 
 def merge(stored: list[Row] | None, rows: list[Row], how: dict[str, Any], pick: Pick) -> list[Row]:
-    """Give the table after a load.
+    """Return the table after a load.
 
     :param stored: None if all rows of the table are replaced, or there is none yet.
     :param how: The arguments of ``Merge``.
@@ -82,7 +82,7 @@ def merge(stored: list[Row] | None, rows: list[Row], how: dict[str, Any], pick: 
 
 
 def _one_for_each_key(rows: list[Row], how: dict[str, Any]) -> list[list[Row]]:
-    """Give the rows of which one counts, for each key: several if nothing tells them apart."""
+    """Return the rows of which one counts, for each key: several if nothing tells them apart."""
     groups: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:
         groups[key_of(row, how["primary_key"])].append(row)
@@ -104,7 +104,7 @@ def _one_for_each_key(rows: list[Row], how: dict[str, Any]) -> list[list[Row]]:
 
 
 def order_of(value: Any) -> Any:
-    """Give a value as Spark orders it: texts by their bytes, NaN behind all numbers."""
+    """Return a value as Spark orders it: texts by their bytes, NaN behind all numbers."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, float):
@@ -128,7 +128,7 @@ def _come(new: list[list[Row | None]], pick: Pick) -> list[Row]:
 
 
 def scd2(stored: list[Row] | None, rows: list[Row], how: dict[str, Any], boundary: datetime) -> list[Row]:
-    """Give the table after an extract; the column of the hash is left out.
+    """Return the table after an extract; the column of the hash is left out.
 
     :param stored: None if all rows of the table are replaced, or there is none yet.
     :param how: The arguments of ``Scd2``; ``row_version_column_name`` is a column of the rows, or None.

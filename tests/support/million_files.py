@@ -35,7 +35,7 @@ NOW_MS = 1_800_000_000_000
 
 
 def a_file(number: int) -> FileEntry:
-    """Give a file with a path as long as they are in practice."""
+    """Return a file with a path as long as they are in practice."""
     path = f"{ROOT}/region=emea/year=2026/day={number % 365:03}/part-{number:08}.snappy.parquet"
     return FileEntry(1_700_000_000_000 + number, path, 1_000)
 

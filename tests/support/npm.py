@@ -12,7 +12,7 @@ MISSING = "install node and npm (Debian: apt-get install nodejs npm): {} is on n
 
 
 def install(name: str, version: str) -> Path:
-    """Give the folder of a package; fetch it if it is not there.
+    """Return the folder of a package; fetch it if it is not there.
 
     :raises RuntimeError: Node or npm is missing, or npm failed.
     """

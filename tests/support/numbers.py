@@ -99,7 +99,7 @@ class Numbers:
         return PendingNumbers([n for n in self.found if not any(n in one for one in held)], self.at_most)
 
     def held(self, view: LogView) -> list[NumberSlice]:
-        """Give the slices since the refresh that are in the table, or still to come."""
+        """Return the slices since the refresh that are in the table, or still to come."""
         done = set(self.log.committed())
         gone = view.accepted.gone if view.accepted else ()
 

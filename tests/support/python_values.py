@@ -127,7 +127,7 @@ EDGES: list[Any] = [
 
 
 def values() -> st.SearchStrategy[Any]:
-    """Give edges, and whatever else there is."""
+    """Return edges, and whatever else there is."""
     zone = st.sampled_from(ZONES)
     plain = st.one_of(
         st.integers(),
@@ -148,7 +148,7 @@ def values() -> st.SearchStrategy[Any]:
 
 
 def is_same(stored: Any, value: Any, names: tuple[str, ...] = ("n", "t")) -> bool:
-    """Tell whether a value that a table gives back is the one that was put in.
+    """Return whether a value that a table gives back is the one that was put in.
 
     :param names: The names of a struct's fields, for a value without names.
     """

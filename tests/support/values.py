@@ -30,22 +30,22 @@ TABLE = TableIdentity("11111111-1111-1111-1111-111111111111")
 def a_file(
     path: str, modified_ms: int = 1_000, size_bytes: int = 10, created_ms: int | None = None
 ) -> FileEntry:
-    """Give a file below ``file:///in``."""
+    """Return a file below ``file:///in``."""
     return FileEntry(modified_ms, f"file:///in/{path}", size_bytes, created_ms)
 
 
 def below_in(files: Iterable[FileEntry]) -> list[str]:
-    """Give the paths of files below ``file:///in``, as ``a_file`` takes them."""
+    """Return the paths of files below ``file:///in``, as ``a_file`` takes them."""
     return [file.path.removeprefix("file:///in/") for file in files]
 
 
 def rules(*patterns: str, **kwargs: Any) -> Rules:
-    """Give the rules of a source; without patterns every name matches, and no file is too young."""
+    """Return the rules of a source; without patterns every name matches, and no file is too young."""
     return Rules(patterns=patterns or ("",), **{"young_after_ms": 10**12, **kwargs})
 
 
 def an_entry(seq: int, *files: FileEntry, **kwargs: Any) -> OffsetEntry:
-    """Give an append, before any refresh."""
+    """Return an append, before any refresh."""
     defaults: dict[str, Any] = {
         "mode": "append",
         "refresh_start": None,
@@ -58,7 +58,7 @@ def an_entry(seq: int, *files: FileEntry, **kwargs: Any) -> OffsetEntry:
 
 
 def a_refresh(seq: int, *files: FileEntry, where: str | None = None) -> OffsetEntry:
-    """Give the first entry of a full refresh."""
+    """Return the first entry of a full refresh."""
     return an_entry(
         seq,
         *files,
@@ -70,7 +70,7 @@ def a_refresh(seq: int, *files: FileEntry, where: str | None = None) -> OffsetEn
 
 
 def a_commit(seq: int, **kwargs: Any) -> CommitRecord:
-    """Give the record of a batch that became version ``seq + 1`` of the table."""
+    """Return the record of a batch that became version ``seq + 1`` of the table."""
     defaults: dict[str, Any] = {
         "table": TABLE,
         "table_version": seq + 1,
@@ -82,6 +82,6 @@ def a_commit(seq: int, **kwargs: Any) -> CommitRecord:
 
 
 def an_ingest(**arguments: Any) -> Ingest:
-    """Give an operator's arguments as values; by default, files are appended to a table."""
+    """Return an operator's arguments as values; by default, files are appended to a table."""
     source = FileSource(roots="/in", format="parquet")
     return Ingest(**{"delta_location": "/delta/table", "source": source, **arguments})

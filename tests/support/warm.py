@@ -42,7 +42,7 @@ def use_in_tasks(monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
 
 
 def count_plans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Give a list that gets, each time Spark would be started, how many batches it is given."""
+    """Return a list that gets, each time Spark would be started, how many batches it is given."""
     run_plan, counts = SessionEngine.run_plan, list[int]()
 
     def counted(self: SessionEngine, plan: Plan) -> None:
@@ -87,7 +87,7 @@ class Pipe:
         return execution, request
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
-        """Give the table's rows, sorted, by a reader that is not Spark."""
+        """Return the table's rows, sorted, by a reader that is not Spark."""
         found = (
             QueryBuilder().register("t", DeltaTable(str(self.table))).execute("SELECT * FROM t").read_all()
         )

@@ -18,7 +18,7 @@ from tests.support.processes import PROJECT
 
 
 def aged(batches: int, *, at_once: int = 7) -> MemoryWorld:
-    """Give a pipeline that has loaded one file a batch, in several runs."""
+    """Return a pipeline that has loaded one file a batch, in several runs."""
     world = MemoryWorld(interval=10)
     world.max_files = 1
     for first in range(0, batches, at_once):

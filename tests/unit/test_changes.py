@@ -43,7 +43,7 @@ MAPPED = replace(ON, is_mapped=True)
 
 
 def commits(*told: Any, first: int = 0) -> list[SourceCommit]:
-    """Give versions: each an operation, metadata, both, or None."""
+    """Return versions: each an operation, metadata, both, or None."""
     made = []
     for version, one in enumerate(told, first):
         operation, metadata = one if isinstance(one, tuple) else (one, None)

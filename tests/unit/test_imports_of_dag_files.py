@@ -42,7 +42,7 @@ RUNS = "import runpy\n" + "\n".join(f"runpy.run_path({str(example)!r})" for exam
 
 
 def imported_by(*texts: str) -> list[set[str]]:
-    """Give the heavy modules that are there after each of some texts, and were not after `airflow.sdk`."""
+    """Return the heavy modules that are there after each of some texts, and were not after `airflow.sdk`."""
     start = (
         "import sys\nimport airflow.sdk\nfrom airflow.sdk import DAG, BaseOperator\nbefore = set(sys.modules)"
     )

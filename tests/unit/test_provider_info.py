@@ -35,7 +35,7 @@ def test_airflow_discovers_the_provider_and_its_commands():
 
 
 def form_of(kind):
-    """Give a connection's fields as the form gets them."""
+    """Return a connection's fields as the form gets them."""
     from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
 
     (form,) = [one for one in HookMetaService.hook_meta_data() if one.connection_type == kind]

@@ -171,7 +171,7 @@ def test_bytes_that_are_no_record_are_refused(
 
 
 def changed(data: bytes, key: str, value: Any) -> bytes:
-    """Give a record of which one field of the first line has another value."""
+    """Return a record of which one field of the first line has another value."""
     first, *rest = data.decode().split("\n")
     return "\n".join([json.dumps({**json.loads(first), key: value}), *rest]).encode()
 

@@ -40,13 +40,13 @@ def put(world: MemoryWorld, name: str, modified_ms: int) -> str:
 
 
 def each_once(world: MemoryWorld, *but: str) -> Counter[Any]:
-    """Give the rows of a table that holds each file of the source once, aside from some."""
+    """Return the rows of a table that holds each file of the source once, aside from some."""
     names = {f"{world.root}/{name}" for name in but}
     return Counter({(path, 0, 1): 1 for path in world.memory.source if path not in names})
 
 
 def a_world(batches: int, **kwargs: Any) -> tuple[MemoryWorld, DbtScopeOnMemory]:
-    """Give a table that dbt-scope has loaded in so many batches of two files each."""
+    """Return a table that dbt-scope has loaded in so many batches of two files each."""
     world = MemoryWorld(interval=10)
     theirs = DbtScopeOnMemory(world, **kwargs)
     for number in range(batches * 2):
@@ -292,7 +292,7 @@ def test_rebuild_writes_the_audit_files_of_ours_again_and_leaves_those_of_dbt_sc
 
 
 def a_lost_record(ties: int) -> tuple[MemoryWorld, DbtScopeOnMemory]:
-    """Give a table whose newest batch, one file, has no record; so many files have its time."""
+    """Return a table whose newest batch, one file, has no record; so many files have its time."""
     world, theirs = a_world(3)
     for number in range(ties):
         put(world, f"tie{number}", NOW_MS - 5_000)
@@ -583,7 +583,7 @@ def test_dbt_scope_goes_on_with_a_table_that_was_never_its_own():
 
 
 def advanced() -> tuple[MemoryWorld, DbtScopeOnMemory]:
-    """Give a table that was taken over, and that dbt-scope loaded a batch into afterwards."""
+    """Return a table that was taken over, and that dbt-scope loaded a batch into afterwards."""
     world, theirs = a_world(3)
     put(world, "ours", NOW_MS - 3_000)
     world.run()

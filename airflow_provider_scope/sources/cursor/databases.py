@@ -32,7 +32,7 @@ def named(name: str) -> str:
 
 
 def rows_of(table: str | None, query: str | None) -> str:
-    """Give the text after FROM."""
+    """Return the text after FROM."""
     if table:
         return f"{table} AS q"
     # A statement may end with a semicolon; it is a part of another one here.
@@ -40,7 +40,7 @@ def rows_of(table: str | None, query: str | None) -> str:
 
 
 def postgres_literal(kind: str, text: str) -> str:
-    """Give a value of one of our types as a literal of PostgreSQL."""
+    """Return a value of one of our types as a literal of PostgreSQL."""
     if kind == "string":
         escaped = text.replace("\\", "\\\\").replace("'", "''")  # backslash_quote may be off
         return f"E'{escaped}'"
@@ -62,7 +62,7 @@ def refused_value(text: str) -> str | None:
 
 
 def finding(kind: str, source: str, refused: str) -> str:
-    """Give the query with which a user finds the rows of a value that cannot be loaded.
+    """Return the query with which a user finds the rows of a value that cannot be loaded.
 
     :param kind: The database's.
     :param source: The text after FROM.
@@ -107,7 +107,7 @@ def edges(low: str, high: str, count: int, kind: str) -> list[str]:
 
 
 def ranges(value: str, literals: list[str], *, may_be_null: bool = True) -> list[str]:
-    """Give conditions in SQL of which each row meets one: also one without a value, and beyond all edges.
+    """Return conditions in SQL of which each row meets one: also one without a value, and beyond all edges.
 
     :param value: The column, as SQL.
     :param literals: Where the second range begins, the third, and so on, as SQL.

@@ -38,7 +38,7 @@ _CUT = timedelta(milliseconds=1)
 def holds_none(
     commits: Iterable[DeltaCommit], rule: CursorRule, state: CursorState, first: Bound | None
 ) -> bool:
-    """Tell whether all that the commits add lies before the first value that a load would read.
+    """Return whether all that the commits add lies before the first value that a load would read.
 
     Of text, decimals and floats statistics are cut, rounded, or silent about NaN, so these count as new. So
     do times before ``EXACT_SINCE``, unless the first value lies after all of these. Rows at the first value
@@ -125,7 +125,7 @@ _WHOLE_FLOAT = 1e15
 def question(
     database: str, rows_of: str, rule: CursorRule, state: CursorState, first: Bound | None
 ) -> tuple[str, int] | None:
-    """Give the SELECT for the rows that the next load would read, and how many of them to fetch.
+    """Return the SELECT for the rows that the next load would read, and how many of them to fetch.
 
     :param database: Its kind: ``postgresql`` or ``sqlite``.
     :param rows_of: The text after FROM.
@@ -162,7 +162,7 @@ def question(
 
 
 def are_known(rows: Sequence[Mapping[str, Any]], rule: CursorRule, state: CursorState) -> bool:
-    """Tell whether a load of these rows would load none of them, and leave the state as it is.
+    """Return whether a load of these rows would load none of them, and leave the state as it is.
 
     :param rows: Column -> value, as ``question`` fetches them.
     """
@@ -182,7 +182,7 @@ def are_known(rows: Sequence[Mapping[str, Any]], rule: CursorRule, state: Cursor
 
 
 def row_hash(row: Mapping[str, Any], rule: CursorRule) -> str:
-    """Give the hash that Spark makes of a row.
+    """Return the hash that Spark makes of a row.
 
     :raises ValueError: There is none for a value, or two columns have one name.
     """
@@ -198,7 +198,7 @@ def row_hash(row: Mapping[str, Any], rule: CursorRule) -> str:
 
 
 def _value_text(row: Mapping[str, Any], column: str, kind: str) -> str:
-    """Give the cursor's value as it is in a state."""
+    """Return the cursor's value as it is in a state."""
     (value,) = (value for name, value in row.items() if name.lower() == column.lower())
     match value:
         case datetime() if kind == "timestamp" and value.tzinfo:
@@ -219,7 +219,7 @@ def _value_text(row: Mapping[str, Any], column: str, kind: str) -> str:
 
 
 def _text(value: Any) -> Any:
-    """Give a value as it is in the text that is hashed."""
+    """Return a value as it is in the text that is hashed."""
     if isinstance(value, list):
         return [None if inner is None else _text(inner) for inner in value]
     if isinstance(value, bool):

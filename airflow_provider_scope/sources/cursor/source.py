@@ -163,7 +163,7 @@ class CursorRows:
                 self.is_text = kinds[self.column.lower()] == PrimitiveType("string")
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingRows:
-        """Give the next slice, if there may be rows in it.
+        """Return the next slice, if there may be rows in it.
 
         :raises CursorError: The state is one of another table, or of another column; or a range that is added
             has rows of one that was.
@@ -213,7 +213,7 @@ class CursorRows:
         return len(existing) == len(commits) and newer.holds_none(existing, self.rule, state, self.first)
 
     def _is_loaded(self, view: LogView, report: RunReport) -> bool:
-        """Tell whether the range was loaded, and may not be loaded again."""
+        """Return whether the range was loaded, and may not be loaded again."""
         report.nothing = "0 rows: the range was loaded before; to load it again use Replace(where=…) or Merge"
         begin = max(view.refresh_start or 0, self.log.vacuumed_below()) if self.loads_once else self.began
         if self._is_logged(view, begin):
@@ -238,21 +238,21 @@ class CursorRows:
                 )
 
     def _is_logged(self, view: LogView, begin: int) -> bool:
-        """Tell whether an entry from ``begin`` on, of any run, is of this range, and was not abandoned."""
+        """Return whether an entry from ``begin`` on, of any run, is of this range, and was not abandoned."""
         of_range = (
             seq for seq, loaded in self._slices(view, begin) if (loaded.first, loaded.end) == self._range()
         )
         return any(self._counts(seq) for seq in of_range)
 
     def _slices(self, view: LogView, begin: int) -> Iterator[tuple[int, CursorSlice]]:
-        """Give the slices of the log entries from ``begin`` on, the newest first."""
+        """Return the slices of the log entries from ``begin`` on, the newest first."""
         for seq in range(view.next_seq - 1, begin - 1, -1):
             logged = self.log.offset(seq).slice
             if isinstance(logged, CursorSlice):
                 yield seq, logged
 
     def _counts(self, seq: int) -> bool:
-        """Tell whether an entry was not abandoned."""
+        """Return whether an entry was not abandoned."""
         record = self.log.find_commit(seq)
         return record is None or not record.abandoned
 
@@ -286,6 +286,6 @@ class PendingRows:
         return 0
 
     def cut(self) -> CursorSlice | None:
-        """Give the slice, once."""
+        """Return the slice, once."""
         cut, self.slice = self.slice, None
         return cut

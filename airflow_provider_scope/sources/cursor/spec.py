@@ -70,12 +70,12 @@ class Cursor:
         return CursorRule(self.column, self.last_value_func, self.lag, self.on_cursor_value_missing, key)
 
     def rule_over(self, column: str) -> CursorRule:
-        """Give the rule for the column of a batch, which may have been logged with another one."""
+        """Return the rule for the column of a batch, which may have been logged with another one."""
         return replace(self.rule, column=column)
 
 
 def bound_of(argument: str, value: Any) -> Bound | None:
-    """Give a value that a user wrote as a bound of the rows; None for none, or for a template.
+    """Return a value that a user wrote as a bound of the rows; None for none, or for a template.
 
     :raises InputError: It is of a type that no cursor has.
     """

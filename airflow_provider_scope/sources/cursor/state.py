@@ -47,7 +47,7 @@ class Bound(NamedTuple):
         return None if moment is None else (moment - EPOCH) // timedelta(milliseconds=1)
 
     def beyond(self, other: Bound, func: str) -> bool:
-        """Tell whether it comes after another bound of its kind; never for text, whose type is not known."""
+        """Whether it comes after another bound of its kind; never for text, whose type is not known."""
         if self.kind == "number":
             value, limit = Decimal(self.text), Decimal(other.text)
         elif self.kind == "text":
@@ -60,7 +60,7 @@ class Bound(NamedTuple):
 def overlap(
     first_range: tuple[Bound, Bound], second_range: tuple[Bound, Bound], *, is_text: bool | None = None
 ) -> bool:
-    """Tell whether two ranges have values in common.
+    """Return whether two ranges have values in common.
 
     Each range is its first value, and its end, which is not in it. It goes down if the end is smaller.
 
@@ -99,7 +99,7 @@ def _text(bound: Bound) -> bytes | None:
 
 
 def _reaches(upper: Sequence[Any], lower: Sequence[Any]) -> bool:
-    """Tell whether the largest value of one range is not below the smallest of another."""
+    """Return whether the largest value of one range is not below the smallest of another."""
     (first, end), (start, stop) = upper, lower
     high, is_in = (end, False) if end > first else (first, True)
     low, is_there = (start, True) if stop > start else (stop, False)
@@ -107,7 +107,7 @@ def _reaches(upper: Sequence[Any], lower: Sequence[Any]) -> bool:
 
 
 def window_bounds(window: Window) -> tuple[Bound, Bound]:
-    """Give the ends of an interval: rows from the first on, and before the second."""
+    """Return the ends of an interval: rows from the first on, and before the second."""
     ends = (window.start_ms, window.end_ms)
     first, end = ((EPOCH + timedelta(milliseconds=ms)).isoformat() for ms in ends)
     return Bound("instant", first), Bound("instant", end)
@@ -226,12 +226,12 @@ def check_column(state: CursorState | None, column: str, func: str | None, where
 
 
 def compared_by(rule: CursorRule) -> str:
-    """Give what rows at the last value are compared by, as text: ``*`` is all columns, ``[]`` is nothing."""
+    """Say what rows at the last value are compared by, as text: ``*`` is all columns, ``[]`` is nothing."""
     return "*" if rule.dedup_key is None else json.dumps(sorted(name.lower() for name in rule.dedup_key))
 
 
 def recreated(table: str, present: str | None, source: str | None) -> CursorError:
-    """Give the error for a batch of a table that was dropped and created again.
+    """Return the error for a batch of a table that was dropped and created again.
 
     :param present: The id of the table that is there now.
     :param source: The id of the batch's table.
@@ -282,14 +282,14 @@ def check_kind(column: str, kind: str, state: CursorState | None) -> None:
 
 
 def is_end_of_time(last: str | None, kind: str) -> bool:
-    """Tell whether a value is the last day of the year 9999: it stands for "never"."""
+    """Return whether a value is the last day of the year 9999: it stands for "never"."""
     if last is None or kind not in ("date", "timestamp", "timestamp_ntz"):
         return False
     return last >= "9999-12-31" or last.startswith("+")
 
 
 def start_of_slice(rule: CursorRule, batch: CursorSlice, kind: str, where: str) -> str | None:
-    """Give the value from which on the rows of a slice may be new; None is all of them.
+    """Return the value from which on the rows of a slice may be new; None is all of them.
 
     :param where: What errors name as the place of the slice.
     """
@@ -298,7 +298,7 @@ def start_of_slice(rule: CursorRule, batch: CursorSlice, kind: str, where: str) 
 
 
 def start_of(rule: CursorRule, state: CursorState | None, kind: str, initial: Bound | None) -> str | None:
-    """Give the first value that is read, as text; None is all.
+    """Return the first value that is read, as text; None is all.
 
     :raises CursorError: A bound does not fit the column, or the type knows no lag.
     """
@@ -315,7 +315,7 @@ def start_of(rule: CursorRule, state: CursorState | None, kind: str, initial: Bo
 
 
 def value_of(argument: str, bound: Bound, kind: str) -> str:
-    """Give a bound as text of the column's type.
+    """Return a bound as text of the column's type.
 
     :raises CursorError: It is of another type.
     """
@@ -364,7 +364,7 @@ def _converted(bound: Bound, kind: str) -> str | None:
 
 
 def _of_instant(moment: datetime, kind: str) -> str:
-    """Give an end of an interval as a value of the column, as dlt does: all in UTC."""
+    """Return an end of an interval as a value of the column, as dlt does: all in UTC."""
     if _NUMBER.fullmatch(kind):
         seconds = Decimal((moment - EPOCH) // timedelta(milliseconds=1)) / 1000
         return f"{seconds.to_integral_value(ROUND_FLOOR) if _WHOLE.fullmatch(kind) else seconds:f}"
@@ -376,14 +376,14 @@ def _of_instant(moment: datetime, kind: str) -> str:
 
 
 def _plain(moment: datetime) -> str:
-    """Give a time as Spark writes it, in UTC."""
+    """Return a time as Spark writes it, in UTC."""
     if moment.tzinfo is None:
         return f"{moment:%Y-%m-%d %H:%M:%S.%f}".zfill(26)
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z".zfill(27)
 
 
 def _shifted(last: str, kind: str, rule: CursorRule) -> str:
-    """Give the value that lies before the last one by the lag."""
+    """Return the value that lies before the last one by the lag."""
     lag = Decimal(str(rule.lag))
     lag = lag if rule.func == "max" else lag.copy_negate()
     try:
@@ -410,7 +410,7 @@ def _shifted(last: str, kind: str, rule: CursorRule) -> str:
 
 
 def is_beyond(first: str, second: str, kind: str, func: str) -> bool:
-    """Tell whether a value comes after another, both as text of the column's type."""
+    """Return whether a value comes after another, both as text of the column's type."""
     first_order, second_order = (_ordered(value, kind) for value in (first, second))
     return bool(first_order > second_order if func == "max" else first_order < second_order)
 

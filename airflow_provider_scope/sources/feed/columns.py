@@ -23,7 +23,7 @@ def cut(
     max_bytes: int | None,
     is_first: bool = False,
 ) -> int:
-    """Give how many of some versions make a batch: at least one.
+    """Return how many of some versions make a batch: at least one.
 
     :param commits: All that are new.
     :param before: The metadata before them; None if it is not known.
@@ -46,7 +46,7 @@ def cut(
 def _schema_end(
     table: str, commits: Sequence[SourceCommit], before: Metadata | None, *, is_first: bool
 ) -> int:
-    """Give how many versions can be read with one schema.
+    """Return how many versions can be read with one schema.
 
     Spark reads a feed with the schema of the last version of the range if columns are mapped, else with the
     newest schema of all.
@@ -116,7 +116,7 @@ def check_reused(table: str, before: Metadata | None, newest: Metadata) -> None:
 def other_columns(
     table: str, commits: Sequence[SourceCommit], before: Metadata | None, newest: Metadata
 ) -> ChangeFeedError | None:
-    """Give the error for the first column that some versions drop, rename or replace by another one."""
+    """Return the error for the first column that some versions drop, rename or replace by another one."""
     try:
         for commit in commits:
             check_reused(table, before, newest)

@@ -67,7 +67,7 @@ Row: TypeAlias = dict[str, Any]
 
 
 def read_rows(location: str, storage: Storage, pipeline: str) -> list[Row]:
-    """Give the rows that are there, in order; none if there is no table.
+    """Return the rows that are there, in order; none if there is no table.
 
     :param location: Canonical URI of the table.
     :param storage: Where it is.
@@ -201,7 +201,7 @@ class FeedMetadata:
 
 
 def first_unknown(stored: Iterable[Row]) -> int:
-    """Give the first batch that has to be read in the log: rows that are final stay as they are."""
+    """Return the first batch that has to be read in the log: rows that are final stay as they are."""
     is_final: dict[int, bool] = {row["batch"]: row["is_processed"] or row["is_stale"] for row in stored}
     return min([*(batch for batch in is_final if not is_final[batch]), max(is_final, default=-1) + 1])
 
@@ -212,7 +212,7 @@ def rows_of(
     batches: Iterable[tuple[OffsetEntry, CommitRecord | None]],
     overwrite_start: int | None,
 ) -> list[Row]:
-    """Give the rows of all batches, in order.
+    """Return the rows of all batches, in order.
 
     A batch is stale if it was abandoned, if a full refresh came after it, or if a RESTORE removed its rows:
     then the record of a later batch, which was abandoned, holds the remaining state.

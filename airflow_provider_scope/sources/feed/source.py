@@ -66,7 +66,7 @@ class SourceLog:
             return cls(table, storage, opened.delta.version(), parsed)
 
     def cleaned(self, oldest: int, argument: str) -> ChangeFeedError:
-        """Give the error for versions that are older than the log.
+        """Return the error for versions that are older than the log.
 
         :param oldest: The oldest one that it has without a gap.
         :param argument: The field of the source that asks for them; empty if none does.
@@ -85,7 +85,7 @@ class SourceLog:
         )
 
     def history(self) -> list[SourceCommit]:
-        """Give all versions that the log still has, without a gap, oldest first."""
+        """Return all versions that the log still has, without a gap, oldest first."""
         commits: list[SourceCommit] = []
         for version in range(self.newest, -1, -1):
             commit = self.commit(version)
@@ -97,7 +97,7 @@ class SourceLog:
         return commits[::-1]
 
     def metadata_before(self, first: int) -> Metadata | None:
-        """Give the metadata before a version; None if the log no longer has it."""
+        """Return the metadata before a version; None if the log no longer has it."""
         for version in range(first - 1, -1, -1):
             commit = self.commit(version)
             if commit is None:
@@ -107,7 +107,7 @@ class SourceLog:
         return None
 
     def has_rows_before(self, first: SourceCommit) -> bool:
-        """Tell whether the table had rows before a version; also true if the log no longer tells it."""
+        """Return whether the table had rows before a version; also true if the log no longer tells it."""
         if first.begins:
             return False
         with open_table(self.table, self.storage, since=first.version - 1) as opened:
@@ -119,7 +119,7 @@ class SourceLog:
                 return True
 
     def commit(self, version: int) -> SourceCommit | None:
-        """Give a commit; None if the log does not have it."""
+        """Return a commit; None if the log does not have it."""
         if version not in self.commits:
             with explaining_damage(path_of(self.table, version), feed_state.KEPT):
                 commit = read_commit(self.table, version, self.storage)
@@ -127,7 +127,7 @@ class SourceLog:
         return self.commits[version]
 
     def needed(self, version: int) -> SourceCommit:
-        """Give a commit of the range, or raise: Spark would silently skip one that is missing."""
+        """Return a commit of the range, or raise: Spark would silently skip one that is missing."""
         commit = self.commit(version)
         if commit is None:
             raise feed_state.missing(self.table, version)
@@ -249,14 +249,14 @@ class ChangeRows:
         self._source_log = SourceLog.of(self.table, self.storage)
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingChanges:
-        """Give the next slice, if there are new versions."""
+        """Return the next slice, if there are new versions."""
         text = None if refresh else view.state
         return PendingChanges(self.slice_after(text, report, replaces=refresh))
 
     def slice_after(
         self, text: str | None, report: RunReport, *, replaces: bool = False
     ) -> VersionSlice | None:
-        """Give the slice that follows a state; None if there are no new versions.
+        """Return the slice that follows a state; None if there are no new versions.
 
         :param text: The state; None is that nothing was read.
         :param replaces: Whether the rows of the slice replace those that are loaded.
@@ -362,7 +362,7 @@ class ChangeRows:
         ]
 
     def _snapshot(self, before: str | None) -> VersionSlice:
-        """Give the slice of all rows; the changes after them have to be in the feed."""
+        """Return the slice of all rows; the changes after them have to be in the feed."""
         end, metadata = self._end(), self.source_log.metadata
         if self.needs_feed:
             self._check_feed()
@@ -443,7 +443,7 @@ class ChangeRows:
             )
 
     def _first(self) -> int:
-        """Give the version at which a first load begins.
+        """Return the version at which a first load begins.
 
         :raises ChangeFeedError: It is not in the log, or the feed begins later.
         """
@@ -494,6 +494,6 @@ class PendingChanges:
         return 0
 
     def cut(self) -> VersionSlice | None:
-        """Give the slice, once."""
+        """Return the slice, once."""
         next_slice, self.next_slice = self.next_slice, None
         return next_slice

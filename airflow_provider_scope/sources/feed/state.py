@@ -79,12 +79,12 @@ def decode(text: str | None, where: str) -> ChangeState | None:
 
 
 def state_behind(batch: VersionSlice) -> str:
-    """Give the state after a batch, as text."""
+    """Return the state after a batch, as text."""
     return state_of(batch).encode()
 
 
 def state_of(batch: VersionSlice) -> ChangeState:
-    """Give the state after a batch."""
+    """Return the state after a batch."""
     before = decode(batch.before, "the entry")
     return ChangeState(
         identifier=batch.identifier,
@@ -191,7 +191,7 @@ def feed_start(commits: Sequence[SourceCommit], newest: Metadata) -> FeedStart:
 
 
 def version_at(commits: Sequence[SourceCommit], at_ms: int) -> int | None:
-    """Give the first version of an instant or later; None if all are earlier."""
+    """Return the first version of an instant or later; None if all are earlier."""
     return next((c.version for c in commits if c.time_ms is not None and c.time_ms >= at_ms), None)
 
 
@@ -231,7 +231,7 @@ def check_range(table: str, commits: Sequence[SourceCommit], source: str, *, is_
 
 
 def recreated(table: str, present: str | None, source: str, of: str = "") -> ChangeFeedError:
-    """Give the error for another table under the same name.
+    """Return the error for another table under the same name.
 
     :param of: What is of the table that was there before.
     """
@@ -243,7 +243,7 @@ def recreated(table: str, present: str | None, source: str, of: str = "") -> Cha
 
 
 def missing(table: str, version: int) -> ChangeFeedError:
-    """Give the error for a version of the range that the log has no more: Delta would leave it out."""
+    """Return the error for a version of the range that the log has no more: Delta would leave it out."""
     return ChangeFeedError(
         f"The log of {table} no longer has version {version}, whose changes are still to be read: it was "
         "cleaned up (delta.logRetentionDuration), or its file was deleted.",
@@ -270,7 +270,7 @@ def check_history(table: str, state: ChangeState, commit: SourceCommit | None) -
 
 
 def earlier_rows(table: str, first: int, *, replaces: bool) -> str:
-    """Give the warning that a load takes no rows from before the feed; refuse a refresh without them.
+    """Return the warning that a load takes no rows from before the feed; refuse a refresh without them.
 
     :param first: The version that enabled the feed.
     :param replaces: Whether the rows that are loaded would be replaced.
@@ -351,7 +351,7 @@ class Lag:
 
 
 def lag_of(commits: Sequence[SourceCommit]) -> Lag | None:
-    """Give the lag of a table to which some versions, oldest first, are new; None if there are none."""
+    """Return the lag of a table to which some versions, oldest first, are new; None if there are none."""
     if not commits:
         return None
     return Lag(

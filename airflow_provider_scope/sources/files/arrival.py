@@ -52,7 +52,7 @@ class Arrival:
     """What was found and what is missing, for people."""
 
     def to_xcom(self) -> dict[str, Any]:
-        """Give a plain dict that stays under 4 KiB as JSON, whatever the number and length of names."""
+        """Return a plain dict that stays under 4 KiB as JSON, whatever the number and length of names."""
         names: list[str] = []
         room = NAMES_LIMIT_BYTES
         for file in self.files[:NAMED_AT_MOST]:
@@ -69,7 +69,7 @@ class Arrival:
         }
 
     def fingerprint(self) -> str:
-        """Give a short text that differs if a file, its time or its size does."""
+        """Return a short text that differs if a file, its time or its size does."""
         digest = hashlib.blake2b(digest_size=16)
         for file in self.files:
             digest.update(f"{file.modified_ms} {file.size_bytes} {printable(file.path)}\n".encode())
@@ -85,7 +85,7 @@ def arrived(
     loaded: History | None = None,
     not_taken_over: Callable[[Sequence[FileEntry]], Sequence[FileEntry]] | None = None,
 ) -> Arrival:
-    """Tell whether a listing holds the required files.
+    """Return whether a listing holds the required files.
 
     What counts is what the ingest operator would take: see ``discovery.candidates``. A file that is too
     young still counts, and makes the whole wait go on.
@@ -117,7 +117,7 @@ def arrived(
 
 
 def absent(sentence: str) -> Arrival:
-    """Give the result where a folder does not exist yet.
+    """Return the result where a folder does not exist yet.
 
     :param sentence: The sentence about the missing folder.
     """

@@ -132,7 +132,7 @@ class Rules:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether Spark reads no rows from a file of this name, silently.
+    """Return whether Spark reads no rows from a file of this name, silently.
 
     Measured on Spark 4.2.0: names that start with ``.``, or with ``_`` unless they hold ``=``, names
     that end in ``._COPYING_``, and ``_metadata``/``_common_metadata`` in any case.
@@ -184,7 +184,7 @@ def _is_fit(
     unfit: Tally,
     held: list[tuple[Reason, FileEntry]],
 ) -> bool:
-    """Tell whether a file of a name that matches holds rows for this run; count it if it does not."""
+    """Return whether a file of a name that matches holds rows for this run; count it if it does not."""
     reason = _unfit(name, file, streams, rules)
     if reason == "outside the interval":
         # Of another time: the run of that interval names what is odd about it.
@@ -237,12 +237,12 @@ def new_candidates(
 
 
 def _first_names(names: Iterable[str]) -> list[str]:
-    """Give the first names, and those that Spark itself would not read last."""
+    """Return the first names, and those that Spark itself would not read last."""
     return nsmallest(SHOWN_OF_UNMATCHED, names, key=lambda name: (is_hidden(name), name))
 
 
 def _in_hidden_folder(path: str, roots: Sequence[str]) -> bool:
-    """Tell whether a writer's own folder, such as ``_temporary``, lies between a file and its root.
+    """Return whether a writer's own folder, such as ``_temporary``, lies between a file and its root.
 
     Its files move out of it when they are complete, and would be loaded twice, once under each path.
     """
@@ -295,7 +295,7 @@ class _Streams:
         return False
 
     def whole(self, file: FileEntry) -> FileEntry:
-        """Give a file with its folder's bytes; the manifest's sum says nothing of those."""
+        """Return a file with its folder's bytes; the manifest's sum says nothing of those."""
         if not file.path.endswith(".ss"):
             return file
         return file._replace(size_bytes=self.size(file), content_md5=None)
@@ -320,12 +320,12 @@ Seen = dict[str, Status]
 
 
 def status(file: FileEntry) -> Status:
-    """Give the values by which a later change of a file is recognized."""
+    """Return the values by which a later change of a file is recognized."""
     return file.modified_ms, file.size_bytes, file.content_md5
 
 
 def is_changed(file: FileEntry, before: Status) -> bool:
-    """Tell whether a file has changed since it was loaded.
+    """Return whether a file has changed since it was loaded.
 
     Its content decides where a checksum was noted then and is told now: in Azure a file's time changes with
     its metadata, too.
@@ -349,7 +349,7 @@ def unseen(
     waiting: Collection[str] = (),
     held: Iterable[tuple[Reason, FileEntry]] = (),
 ) -> list[FileEntry]:
-    """Give the candidates that the log does not hold yet, in the order of ingestion.
+    """Return the candidates that the log does not hold yet, in the order of ingestion.
 
     Seen-ness is exact, by path: a late file, a renamed one or one with exactly the newest file's time
     needs no special case.
@@ -393,7 +393,7 @@ def unseen(
 def _changed_of(
     held: Iterable[tuple[Reason, FileEntry]], seen: Mapping[str, Status], left_out: Tally, *, reloads: bool
 ) -> Iterator[FileEntry]:
-    """Give the held files that were loaded before and have changed, and count the others as left out.
+    """Return the held files that were loaded before and have changed, and count the others as left out.
 
     :param reloads: One that is too young is loaded again later.
     """
@@ -408,7 +408,7 @@ def _changed_of(
 def _same_content(
     files: Iterable[FileEntry], loaded: Iterable[tuple[str, Status]]
 ) -> Iterator[tuple[str, FileEntry | None]]:
-    """Give the path of each loaded file, and the file that has its name, size and time elsewhere, if any."""
+    """Pair the path of each loaded file with the file that has its name, size and time elsewhere, if any."""
     # By time as well as by name: every file of a folder for each day may have the same name.
     alike: dict[tuple[str, int], list[FileEntry]] = {}
     for file in files:
@@ -496,7 +496,7 @@ def _changed(files: Sequence[FileEntry], seen: Mapping[str, Status]) -> SourceFi
 def next_batch(
     files: Sequence[FileEntry], start: int, *, max_files: int | None, max_bytes: int | None
 ) -> int:
-    """Give the index after the last file of the batch that begins at ``start``.
+    """Return the index after the last file of the batch that begins at ``start``.
 
     The first file is always taken, also one that is larger than ``max_bytes`` on its own: it would
     never be ingested otherwise.
@@ -542,15 +542,15 @@ class History:
         return bool(self._files)
 
     def items(self) -> Iterator[tuple[str, Status]]:
-        """Give all of them."""
+        """Return all of them."""
         return self.outside(())
 
     def find(self, paths: Sequence[str]) -> Seen:
-        """Give those of some files that are loaded."""
+        """Return those of some files that are loaded."""
         return {path: self._files[path] for path in paths if path in self._files}
 
     def outside(self, roots: tuple[str, ...]) -> Iterator[tuple[str, Status]]:
-        """Give those that lie below none of some folders."""
+        """Return those that lie below none of some folders."""
         return ((path, before) for path, before in self._files.items() if not is_below(path, roots))
 
     def without_same(self, files: Sequence[FileEntry]) -> list[FileEntry]:

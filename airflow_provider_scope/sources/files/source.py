@@ -74,7 +74,7 @@ class Files:
     def of(
         cls, spec: FileSource, log: CheckpointLog, listing: Listing, now_ms: int, window: Window | None = None
     ) -> Files:
-        """Give what a user wrote, with canonical roots, as the source of a run that begins now."""
+        """Return what a user wrote, with canonical roots, as the source of a run that begins now."""
         return cls(
             log=log,
             listing=listing,
@@ -110,7 +110,7 @@ class Files:
         return self.rules.window.name if self.rules.window else None
 
     def begin_report(self, now_ms: int) -> RunReport:
-        """Give a report that names the folders."""
+        """Return a report that names the folders."""
         return RunReport(roots=self.roots, safety_buffer_seconds=self.safety_buffer_seconds, now_ms=now_ms)
 
     def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:
@@ -259,7 +259,7 @@ class PendingFiles:
 
 
 def _overlap(roots: Sequence[str]) -> bool:
-    """Tell whether a folder lies below another, so that its files are listed twice."""
+    """Return whether a folder lies below another, so that its files are listed twice."""
     return any(a != b and is_below(a, (b,)) for a in roots for b in roots) or len(set(roots)) < len(roots)
 
 

@@ -302,5 +302,5 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def _is(value: Any, harmless: str) -> bool:
-    """Tell whether a value is the harmless one; a template is checked when the task runs."""
+    """Return whether a value is the harmless one; a template is checked when the task runs."""
     return validation.is_deferred(value) or str(value).strip().lower() == harmless.lower()
