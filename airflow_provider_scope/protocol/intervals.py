@@ -101,7 +101,7 @@ def check_beside_intervals(
 ) -> None:
     """Refuse an incremental run that would load intervals again, or delete their rows.
 
-    :param argument: What says where the run begins.
+    :param argument: What says where the run begins; empty if nothing does.
     :raises InputError: It begins before the end of the last interval, or replaces the whole table.
     """
     last = max((window.end_ms for window in known_intervals(storage, checkpoint)), default=None)
@@ -117,12 +117,14 @@ def check_beside_intervals(
     is_cursor = argument.startswith("cursor")
     # Of a text, only the column tells what it is.
     number = f" (of a column of numbers, {last / 1000:.15g} without quotes)" if is_cursor else ""
+    later = f"without {argument} at or after that time, " if argument else ""
+    begin = f"set {argument}={iso_time(last)!r} in the source{number}; or, " if argument else ""
     raise InputError(
-        f"The table's intervals in {checkpoint} reach to {iso_time(last)}: without {argument} at or after "
-        "that time, what they loaded would be loaded twice.",
+        f"The table's intervals in {checkpoint} reach to {iso_time(last)}: {later}what they loaded would be "
+        "loaded twice.",
         kept="the table and all records; nothing was written",
-        do=f"set {argument}={iso_time(last)!r} in the source{number}; or, if this task loads something else, "
-        "give it a checkpoint of its own: checkpoint=Checkpoint(location=…)",
+        do=f"{begin}if this task loads something else, give it a checkpoint of its own: "
+        "checkpoint=Checkpoint(location=…)",
     )
 
 

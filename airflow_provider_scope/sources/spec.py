@@ -36,8 +36,8 @@ class SourceSpec:
 
     @property
     def begins_by(self) -> str:
-        """The field that says so."""
-        return "cursor.initial_value"
+        """The field that says so; empty if none does."""
+        return ""
 
     @property
     def declared_columns(self) -> Mapping[str, str] | None:

@@ -18,6 +18,7 @@ from airflow_provider_scope.protocol.intervals import (
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import Pipeline
 from airflow_provider_scope.protocol.takeover import Epoch
+from airflow_provider_scope.specs import CdfSource, Cursor, FileSource, TableSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, TEMPLATES, ingest_from
 from airflow_provider_scope.values import Window
 from tests.crash.world import NOW_MS, MemoryWorld
@@ -185,6 +186,32 @@ def test_the_watermark_begins_where_the_last_interval_ends() -> None:
         with pytest.raises(InputError) as caught:
             check_beside_intervals(storage, "file:///t/_checkpoint", start, replaces_table=False)
         assert "set starting_timestamp='2013-01-06T00:00:00.000000+00:00'" in caught.value.do
+
+
+@pytest.mark.parametrize(
+    ("source", "advised"),
+    [
+        (FileSource(roots="/in"), "starting_timestamp="),
+        (TableSource(table="/t", cursor=Cursor(column="at")), "cursor.initial_value="),
+        (CdfSource(table="/t"), ""),
+    ],
+)
+def test_only_a_field_that_the_source_has_is_advised_beside_intervals(source, advised) -> None:
+    storage = MemoryStorage()
+    a_log(storage, 1).put_pipeline(Pipeline(pipeline="p", table=None))
+
+    with pytest.raises(InputError) as caught:
+        check_beside_intervals(
+            storage,
+            "file:///t/_checkpoint",
+            source.begins_ms,
+            replaces_table=False,
+            argument=source.begins_by,
+        )
+
+    named = [name for name in ("starting_timestamp=", "cursor.initial_value=") if name in caught.value.do]
+    assert named == ([advised] if advised else [])
+    assert "checkpoint of its own: checkpoint=Checkpoint(location=" in caught.value.do
 
 
 def test_a_table_with_intervals_is_not_replaced_as_a_whole() -> None:

@@ -105,6 +105,10 @@ class _ByCursor(SourceSpec):
         first = bound_of("initial_value", self.cursor.initial_value)
         return first.milliseconds() if first else None
 
+    @property
+    def begins_by(self) -> str:
+        return "cursor.initial_value"
+
 
 def _cursor(argument: str, value: Any) -> Cursor:
     return validation.from_dict(Cursor, argument, value)
