@@ -60,14 +60,15 @@ _NO_QUOTES = "if quotes have no meaning in the file, set quote=''"
 _BREAKS_HINT = f"if a quoted field holds line breaks, set multiLine=true; {_NO_QUOTES}"
 _MAX_OPEN_RECORDS = 1_000
 """Records with an open quote that are put aside one by one; a file with more is read by wrong rules."""
-_IS_BLANK = r"value NOT IN ('', '\r') AND trim(BOTH ' \t\r' FROM value) = ''"
-"""SQL for whether a line has characters, and all of them are blanks."""
 _BLANK = "it has a line of blanks, which the parser leaves out"
 _BLANK_HINT = "read it with format='text'"
+_BLANK_RECORD = "it has a line of separators alone, which are blanks: the parser leaves it out"
 _HEADER_HINT = "give each column of the file a name of its own"
 _MIXED = "some of its records end with a carriage return, and others do not"
 _OPEN = "_scope_open"
 """The column with the text of a record in which a quote is not closed, else NULL."""
+_BLANKS = "".join(map(chr, range(0x21)))
+_MULTI_LINE = {"multiline": "true"}
 _UNUSED = "\uffff"
 """A character that no text has: as separator and quote it leaves each line one field, as it stands."""
 _FIELD_OPTIONS = (
@@ -92,13 +93,59 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     options = {**_STRICT, **source.options}
     columns = source.columns or columns_in_files(spark, entry, source.options)
     if source.is_multi_line:
-        return _multi_line_records(spark, entry, options, columns, source)
+        return _multi_line_records(spark, entry, columns, source, paths=paths, options=options)
     unclosed = _records_with_open_quote(spark, entry, options, source)
     if len(columns) == 1:
-        with_blank = text_files.lines_of(spark, paths).where(_IS_BLANK).select(FILE).distinct().collect()
-        if with_blank:
-            raise bad_files(entry, [Problem(row[FILE], _BLANK, hint=_BLANK_HINT) for row in with_blank])
-    return [_typed(_texts(spark, paths, options, columns), columns, source, unclosed, _OPEN)]
+        blank = _with_blank_records(spark, paths, options, source, is_alone=True)
+        if blank:
+            raise bad_files(entry, [Problem(file, _BLANK, hint=_BLANK_HINT) for file in blank])
+        return [_typed(_texts(spark, paths, options, columns), columns, source, unclosed, _OPEN)]
+    blank = _with_blank_records(spark, paths, options, source, is_alone=False)
+    unsure = [file for file, has_cr in blank.items() if has_cr or file in unclosed]
+    if unsure:
+        hint = f"set lineSep if its lines end with a carriage return alone; {_NO_QUOTES}"
+        raise bad_files(entry, [Problem(file, _BLANK_RECORD, hint=hint) for file in sorted(unsure)])
+    # The parser of whole files leaves none of their lines out.
+    whole = [path for path in paths if path in {path_of(entry, file) for file in blank}]
+    by_line = [path for path in paths if path not in whole]
+    pieces = []
+    if whole:
+        pieces += _multi_line_records(
+            spark, entry, columns, source, paths=whole, options=options | _MULTI_LINE
+        )
+    if by_line:
+        rows = _texts(spark, by_line, options, columns)
+        pieces.append(_typed(rows, columns, source, unclosed, _OPEN))
+    return pieces
+
+
+def _with_blank_records(
+    spark: SparkSession, paths: Sequence[str], options: dict[str, str], source: Source, *, is_alone: bool
+) -> dict[str, bool]:
+    r"""Find files with lines that are records, and that Spark leaves out since it takes them for empty.
+
+    It leaves out each line whose characters are all at most U+0020, as Java's ``trim`` does: where tabs or
+    Hive's ``\x01`` separate the fields, that is a row of NULLs.
+
+    :param is_alone: Whether the files have one column: then each such line that has a character is a record.
+    :return: File, as Spark spells it -> whether the line has a carriage return inside, where it may end, too.
+    """
+    separator = _separator(spark, options)
+    if not is_alone and separator.strip(_BLANKS):
+        return {}
+    end = options.get("linesep", "\r")
+    blanks = f"[{''.join(_verbatim(char) for char in _BLANKS if char not in end)}]"
+    record = f"{blanks}+" if is_alone else f"{blanks}*{_verbatim(separator)}{blanks}*"
+    # A wide character has a byte 0, which no line of bytes shows as what it is.
+    lines = (
+        raw_lines(spark, paths, options | _MULTI_LINE)
+        if source.is_wide
+        else text_files.lines_of(spark, paths)
+    )
+    pattern = rf"(?:^|{_verbatim(end)}){record}(?:\z|{_verbatim(end)})"
+    has_cr = "bool_or(value RLIKE '\\r[^\\r]')" if "linesep" not in options else "false"
+    files = lines.where(f"value RLIKE {literal(pattern)}").groupBy(FILE).agg(F.expr(has_cr).alias("has_cr"))
+    return {row[FILE]: bool(row["has_cr"]) for row in files.collect()}
 
 
 def _records_with_open_quote(
@@ -151,19 +198,20 @@ def _records_with_open_quote(
 def _multi_line_records(
     spark: SparkSession,
     entry: OffsetEntry,
-    reader_options: Mapping[str, str],
     columns: T.StructType,
     source: Source,
+    *,
+    paths: Sequence[str],
+    options: Mapping[str, str],
 ) -> list[Records]:
     r"""Read the records of files whose fields may hold line breaks (``multiLine``).
 
     The parser makes ``\n`` of each ``\r\n`` in a field, unless it is told how lines end; and it takes all
     that follows an open quote for one field.
     """
-    paths = [file.path for file in entry.files]
-    is_plain = "linesep" not in reader_options and not source.is_wide
-    lines = text_files.lines_of(spark, paths) if is_plain else raw_lines(spark, paths, reader_options)
-    ends = _line_ends(lines, quotes_of(spark, reader_options), reader_options.get("comment", ""))
+    is_plain = "linesep" not in options and not source.is_wide
+    lines = text_files.lines_of(spark, paths) if is_plain else raw_lines(spark, paths, options)
+    ends = _line_ends(lines, quotes_of(spark, options), options.get("comment", ""))
     mixed = [file for file, end in ends.items() if is_plain and end.crlf and end.lf]
     if mixed:
         raise bad_files(entry, [Problem(file, _MIXED, hint="set lineSep") for file in mixed])
@@ -174,12 +222,12 @@ def _multi_line_records(
         groups.setdefault(is_plain and path in with_crlf, []).append(path)
     pieces = []
     for is_crlf, same in groups.items():
-        options = {**reader_options, "linesep": "\r\n" if is_crlf else "\n"} if is_plain else reader_options
+        reader_options = {**options, "linesep": "\r\n" if is_crlf else "\n"} if is_plain else options
         unclosed = {}
         if open_files := [path for path in same if path in is_open]:
-            texts = _texts(spark, open_files, options, columns)
+            texts = _texts(spark, open_files, reader_options, columns)
             unclosed = _last_records_with_open_quote(entry, texts, columns, source, open_files)
-        rows = _texts(spark, same, options, columns)
+        rows = _texts(spark, same, reader_options, columns)
         pieces.append(_typed(rows, columns, source, unclosed, formats.record_of(columns.names)))
     return pieces
 
@@ -334,8 +382,7 @@ def quotes_of(spark: SparkSession, options: Mapping[str, str]) -> Quotes | None:
     escape = options["escape"]
     # The parser's own default: an escape character is written twice, unless it is the quote.
     twice = options.get("chartoescapequoteescaping", "" if escape == quote else escape)
-    java = spark._jvm.org.apache.spark.sql.catalyst.csv.CSVExprUtils  # type: ignore[union-attr]  # noqa: SLF001
-    delimiter = java.toDelimiterStr(options.get("sep", options.get("delimiter", ",")))
+    delimiter = _separator(spark, options)
     separator = _verbatim(delimiter)
     q, e, c = map(_verbatim, (quote, escape, twice))
     escaped = [c + e, e + q] if c and e else [e + q] if e else []
@@ -353,6 +400,11 @@ def quotes_of(spark: SparkSession, options: Mapping[str, str]) -> Quotes | None:
         rf"(?s)^(?:{field}{separator})*+{opened}",
         rf"(?s)^{q}{inside}{q}[\x00-\x20]*+(?:{separator}|\z)",
     )
+
+
+def _separator(spark: SparkSession, options: Mapping[str, str]) -> str:
+    java = spark._jvm.org.apache.spark.sql.catalyst.csv.CSVExprUtils  # type: ignore[union-attr]  # noqa: SLF001
+    return str(java.toDelimiterStr(options.get("sep", options.get("delimiter", ","))))
 
 
 def _verbatim(text: str) -> str:
