@@ -26,6 +26,16 @@ def test_every_folder_of_the_tests_is_documented():
     assert {code(row[0])[0] for row in table} >= folders
 
 
+def test_the_tests_that_other_versions_and_targets_name_exist():
+    from tests.versions.__main__ import TESTS
+
+    named = [*TESTS, *re.findall(r"tests/[\w/]+\.py", (ROOT / "Makefile").read_text())]
+    parts = [name.partition("::") for name in named]
+
+    assert [file for file, _, _ in parts if not (ROOT / file).exists()] == []
+    assert [test for file, _, test in parts if test and f"def {test}(" not in (ROOT / file).read_text()] == []
+
+
 def test_what_is_to_be_touched_for_a_write_is_there():
     page = section(ROOT / "CONTRIBUTING.md", "### Add a write")
     named = [name for row in rows(page) for name in code(row[0])]

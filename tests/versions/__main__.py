@@ -30,7 +30,7 @@ TESTS = (
     "tests/versions",
     "tests/docs/test_quickstart.py",
     "tests/spark/test_feed.py",
-    "tests/airflow/test_no_files.py",
+    "tests/airflow/test_first_hour.py::test_no_file_is_no_error_but_is_said",
     "tests/airflow/test_scope_submit.py::test_a_dag_runs_its_script_as_one_job",
     "tests/airflow/test_scope_submit.py::test_a_long_job_is_waited_for_by_the_trigger",
 )
