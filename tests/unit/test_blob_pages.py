@@ -1,10 +1,11 @@
-"""Pages of List Blobs as the service and Azurite write them."""
+"""Answers of Blob Storage as the service and Azurite write them."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.stores.azure import Page, entries, parse_page
+from airflow_provider_scope.stores.azure import Page, entries, is_missing, parse_page
+from airflow_provider_scope.stores.calls import Failure
 from airflow_provider_scope.values import FileEntry
 
 BASE = "abfss://landing@acme.dfs.core.windows.net/"
@@ -166,3 +167,18 @@ def test_a_page_that_is_not_whole_is_not_read(body: bytes) -> None:
 def test_a_blob_that_cannot_be_understood_is_an_error(broken: str) -> None:
     with pytest.raises(ValueError, match=r"no name|not in|not a time"):
         files(blob("b"), broken)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "missing"),
+    [
+        (404, "BlobNotFound", True),
+        (404, "ContainerNotFound", True),
+        (404, "ResourceNotFound", False),  # without rights
+        (404, "", False),  # of a proxy
+        (403, "BlobNotFound", False),
+        (None, "BlobNotFound", False),
+    ],
+)
+def test_only_the_service_says_that_nothing_has_a_name(status, code, missing) -> None:
+    assert is_missing(Failure(status=status, code=code)) is missing
