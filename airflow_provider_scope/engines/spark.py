@@ -146,7 +146,7 @@ class SessionEngine(PlanEngine):
             app.run(self.session, plans.decode(plans.encode(plan)))
         except ScopeProviderError:
             raise
-        except Exception as err:
+        except Exception as err:  # whatever Spark raises, as an application tells it
             raise app.as_error(err) from err
 
 

@@ -9,6 +9,7 @@ import random
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -141,7 +142,7 @@ class Repeating:
         self.sleep(wait_seconds(failures, jitter=self.jitter(), retry_after=retry_after, now=self.clock()))
 
 
-class Calls:
+class Calls(ABC):
     """Calls of a client library, repeated after failures that pass; its errors become ours.
 
     A kind of store says how the errors of its client are read, and what helps against them.
@@ -158,9 +159,9 @@ class Calls:
         self._repeating = repeating or Repeating()
 
     @staticmethod
+    @abstractmethod
     def failure_of(err: BaseException) -> Failure:
         """Read an error of the client."""
-        raise NotImplementedError
 
     def repeated(self, call: Callable[[], Any], *, none_if: Callable[[Failure], bool] | None = None) -> Any:
         """Make a call that may be carried out twice, until it succeeds or is refused.

@@ -83,6 +83,19 @@ _FIELD_OPTIONS = (
 )
 
 
+def _reader_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return all options of Spark's reader, those of the user among them.
+
+    For a role that no character is to have, Spark takes U+0000, which a text may hold. So one was dropped
+    from a field with a doubled quote (``charToEscapeQuoteEscaping``), or was a quote where there are none.
+    """
+    reader_options = {**_STRICT, **options}
+    if reader_options["escape"] == reader_options.get("quote", '"'):
+        reader_options.setdefault("chartoescapequoteescaping", "")
+    roles = ("quote", "escape", "chartoescapequoteescaping")
+    return reader_options | {role: _UNUSED for role in roles if reader_options.get(role) in ("", "\0")}
+
+
 def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
     """Read the records of all files, one value for all files that are read with the same options.
 
@@ -90,30 +103,26 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     :raises BadRecordError: A quote is not closed, and bad records are not put aside.
     """
     paths = [file.path for file in entry.files]
-    options = {**_STRICT, **source.options}
+    options = _reader_options(source.options)
     columns = source.columns or columns_in_files(spark, entry, source.options)
     if source.is_multi_line:
         return _multi_line_records(spark, entry, columns, source, paths=paths, options=options)
     unclosed = _records_with_open_quote(spark, entry, options, source)
-    if len(columns) == 1:
-        blank = _with_blank_records(spark, paths, options, source, is_alone=True)
-        if blank:
-            raise bad_files(entry, [Problem(file, _BLANK, hint=_BLANK_HINT) for file in blank])
-        return [_typed(_texts(spark, paths, options, columns), columns, source, unclosed, _OPEN)]
-    blank = _with_blank_records(spark, paths, options, source, is_alone=False)
-    unsure = [file for file, has_cr in blank.items() if has_cr or file in unclosed]
+    blank = _with_blank_records(spark, paths, options, source, is_alone=len(columns) == 1)
+    if blank and len(columns) == 1:
+        raise bad_files(entry, [Problem(file, _BLANK, hint=_BLANK_HINT) for file in blank])
+    unsure = sorted(file for file, has_cr in blank.items() if has_cr or file in unclosed)
     if unsure:
         hint = f"set lineSep if its lines end with a carriage return alone; {_NO_QUOTES}"
-        raise bad_files(entry, [Problem(file, _BLANK_RECORD, hint=hint) for file in sorted(unsure)])
+        raise bad_files(entry, [Problem(file, _BLANK_RECORD, hint=hint) for file in unsure])
     # The parser of whole files leaves none of their lines out.
-    whole = [path for path in paths if path in {path_of(entry, file) for file in blank}]
-    by_line = [path for path in paths if path not in whole]
+    whole = {path_of(entry, file) for file in blank}
     pieces = []
     if whole:
         pieces += _multi_line_records(
-            spark, entry, columns, source, paths=whole, options=options | _MULTI_LINE
+            spark, entry, columns, source, paths=sorted(whole), options=options | _MULTI_LINE
         )
-    if by_line:
+    if by_line := [path for path in paths if path not in whole]:
         rows = _texts(spark, by_line, options, columns)
         pieces.append(_typed(rows, columns, source, unclosed, _OPEN))
     return pieces
@@ -265,7 +274,7 @@ def columns_in_files(spark: SparkSession, entry: OffsetEntry, options: Mapping[s
 
     :raises BadFileError: The header has a name twice, or an empty one.
     """
-    reader_options = {**_STRICT, **options}
+    reader_options = _reader_options(options)
     paths = listing.for_inference([file.path for file in entry.files])
     columns = spark.read.format("csv").options(**reader_options).load(paths).schema
     _check_header(spark, entry, reader_options, columns.names)
@@ -377,11 +386,11 @@ def quotes_of(spark: SparkSession, options: Mapping[str, str]) -> Quotes | None:
     :param options: All that the reader gets, their names in lower case.
     """
     quote = options.get("quote", '"')
-    if quote in ("", "\0"):
+    if quote == _UNUSED:
         return None
     escape = options["escape"]
     # The parser's own default: an escape character is written twice, unless it is the quote.
-    twice = options.get("chartoescapequoteescaping", "" if escape == quote else escape)
+    twice = options.get("chartoescapequoteescaping", escape)
     delimiter = _separator(spark, options)
     separator = _verbatim(delimiter)
     q, e, c = map(_verbatim, (quote, escape, twice))
