@@ -134,10 +134,10 @@ def _accept(args: Namespace) -> None:
     targets.check_interval_named(args, log)
     engine = engine_of(args, log)
     # Records of dbt-scope beside a table say which files are in it: the next run takes the table over.
-    others = first_run.table_of_others(log, engine, table) if log.watermark() is None else None
-    if others:
+    table_of_others = first_run.table_of_others(log, engine, table) if log.watermark() is None else None
+    if table_of_others:
         say(f"The table {table} holds rows, and {log.location} has no record of where they came from.")
-        version, next_run = others.version, "adds its source"
+        version, next_run = table_of_others.version, "adds its source"
         lines = [
             "the rows stay, and the next run adds all of its source: all files, or all rows or changes",
             "what of it is among the rows already is loaded again",
@@ -162,7 +162,7 @@ def _accept(args: Namespace) -> None:
         say(f"- {line}")
     if not is_confirmed(args):
         return
-    if others:
+    if table_of_others:
         record = first_run.accept(log, engine, table, new_id=assembly.new_id)
     else:
         record = acceptance.accept_table(log, engine, table, reload_undecidable=args.reload_undecidable)

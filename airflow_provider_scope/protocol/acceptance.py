@@ -467,19 +467,19 @@ def _refresh_problem(
 ) -> BatchOutcomeUnknownError | None:
     """Refuse a table in which files that a full refresh counts as new have their rows already."""
     log, table, start = reading.log, reading.table, reading.view.refresh_start
-    what = f"A RESTORE of {table}, or an older copy, undid the full refresh that began with batch {start}"
+    undoing = f"A RESTORE of {table}, or an older copy, undid the full refresh that began with batch {start}"
     only_refresh = refresh_next(log.location)
     if start is None:
         return None
     if undone and log.logged()[0] > 0:
         return _undecided(
-            f"{what}. It is not known whether its next batches would be loaded on top of their old rows: "
+            f"{undoing}. It is not known whether its next batches would be loaded on top of their old rows: "
             "`airflow scope vacuum` purged the records of the batches before it.",
             do=f"RESTORE the table to a version of the refresh. Or {only_refresh}",
         )
     if undone and undone.twice:
         return _undecided(
-            f"{what}, and a later batch of the refresh was added after that. The rows of its files "
+            f"{undoing}, and a later batch of the refresh was added after that. The rows of its files "
             f"({len(undone.twice):,}) are in the table twice: "
             f"{some_names(sorted(undone.twice), OTHERS_NAMED)}.",
             do="RESTORE the table to a version of the refresh and run `airflow scope accept-table --yes`. Or "
@@ -488,9 +488,9 @@ def _refresh_problem(
     if undone and undone.doubled:
         accept = "`airflow scope accept-table --reload-undecidable --yes`"
         return _undecided(
-            f"{what}. The rows of files that the refresh has not loaded ({len(undone.doubled):,}) are back. "
-            "These files count as new: if they are in the source, the next run loads them on top of their "
-            f"old rows. The files: {some_names(sorted(undone.doubled), OTHERS_NAMED)}.",
+            f"{undoing}. The rows of files that the refresh has not loaded ({len(undone.doubled):,}) are "
+            "back. These files count as new: if they are in the source, the next run loads them on top of "
+            f"their old rows. The files: {some_names(sorted(undone.doubled), OTHERS_NAMED)}.",
             do="if none of these files is in the source any more, because they were archived for example, "
             f"run {accept}: the table keeps the rows that it has. Otherwise RESTORE it to a version of the "
             "refresh and run `airflow scope accept-table --yes`. Or delete the rows of these files from the "

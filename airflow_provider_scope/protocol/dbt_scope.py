@@ -421,8 +421,8 @@ def continuation(
     :raises WatermarkChangedError: What dbt-scope did cannot be added to what the log says.
     """
     before, newest = log.takeover(pipeline), log.newest_offset()
-    known = takeover.known_watermarks(before, newest)
-    if not takeover.was_written_around(log.watermark(), known):
+    own_watermarks = takeover.known_watermarks(before, newest)
+    if not takeover.was_written_around(log.watermark(), own_watermarks):
         return None
     still_open = [entry.seq for entry in repair.open_entries(log)]
     if still_open:
@@ -437,7 +437,7 @@ def continuation(
         store = store_of(newest.slice.audited[0].path)
     state = read_state(log.storage, log.location, store)
     if state is None:
-        takeover.check_watermark(None, known, log.location)
+        takeover.check_watermark(None, own_watermarks, log.location)
         return None
     _check_continues(state, before, newest, log.location)
     newest_record = log.newest_takeover()

@@ -375,8 +375,8 @@ def check_view(view: LogView, location: str, *, is_void: bool = False) -> None:
     """
     check_table(view, location, is_void=is_void)
     if not is_void:
-        known = takeover.known_watermarks(view.takeover, view.newest)
-        takeover.check_watermark(view.watermark, known, view.checkpoint)
+        own_watermarks = takeover.known_watermarks(view.takeover, view.newest)
+        takeover.check_watermark(view.watermark, own_watermarks, view.checkpoint)
 
 
 def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:

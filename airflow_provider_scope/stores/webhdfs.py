@@ -302,8 +302,8 @@ class Gen1Client:
             try:
                 stored = self.read(path)
             except ServiceError as err:
-                what = f"{unknown.what} {err.what}"
-                raise ServiceOutcomeUnknownError(what, kept=unknown.kept, do=unknown.do) from err
+                message = f"{unknown.what} {err.what}"
+                raise ServiceOutcomeUnknownError(message, kept=unknown.kept, do=unknown.do) from err
             return None if stored is None else stored == data
 
         return self.http.once(attempt, check)
