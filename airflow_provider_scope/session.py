@@ -290,7 +290,7 @@ class _Session:
     def probe(
         self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
     ) -> TableState:
-        return probe(location, pipeline, baseline)
+        return probe(location, pipeline, baseline, self.log.storage)
 
     def run(self, work: Work, entries: Sequence[OffsetEntry], more: More | None = None) -> None:  # noqa: ARG002
         for entry in entries:

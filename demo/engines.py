@@ -14,6 +14,7 @@ from airflow_provider_scope.delta.log import newest_version
 from airflow_provider_scope.delta.probe import changes
 from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.scope.script import MARKER_PROPERTY, identity_of_marker
+from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -167,8 +168,9 @@ class ScopeDemo(Engine):
     def newest_batch(self, home: Home, pipeline: str) -> int | None:
         """Each job marks the table with its batch, and adds the rows after that."""
         table = f"file://{home.table}"
+        disk = LocalStorage()
         newest = last = None
-        for change in changes(table, -1, newest_version(table), MARKER_PROPERTY):
+        for change in changes(table, -1, newest_version(table, disk), MARKER_PROPERTY, disk):
             marked = identity_of_marker(change.marker) if change.marker else None
             last = marked.seq if marked and marked.pipeline == pipeline else last
             newest = last if change.adds else newest

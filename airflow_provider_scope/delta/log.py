@@ -72,27 +72,24 @@ class OpenTable:
 
 
 @contextmanager
-def open_table(
-    location: str, storage: Storage | None = None, *, since: int | None = None
-) -> Iterator[OpenTable | None]:
+def open_table(location: str, storage: Storage, *, since: int | None = None) -> Iterator[OpenTable | None]:
     """Open a table; None if there is none.
 
     :param location: Canonical URI of the table.
-    :param storage: Where it is; None is a disk of this machine.
+    :param storage: Where it is.
     :param since: The oldest version whose commit is needed; None: only the newest state is needed.
     :raises TableUnreadableError: The log could not be read. That never means "no table".
     """
     if is_in_place(location):
         yield _open(location, Path(local_path(location)))
         return
-    store = storage or open_storage(location)
     with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-log-") as folder:
-        is_copied = _copy(store, location, Path(folder), since)
+        is_copied = _copy(storage, location, Path(folder), since)
         yield _open(location, Path(folder)) if is_copied else None
 
 
 @contextmanager
-def open_source(table: str, storage: Storage | None) -> Iterator[OpenTable]:
+def open_source(table: str, storage: Storage) -> Iterator[OpenTable]:
     """Open a table that is the source of rows.
 
     :raises SourceNotFoundError: There is no table.
@@ -113,32 +110,30 @@ def is_in_place(location: str) -> bool:
     return location.startswith(SCHEME) and not _DECODED.search(location)
 
 
-def newest_version(location: str, storage: Storage | None = None) -> int:
+def newest_version(location: str, storage: Storage) -> int:
     """Find a table's newest version; -1 if there is no table.
 
     :raises TableUnreadableError: The log could not be read.
     """
     if is_in_place(location):
-        with open_table(location) as table:
+        with open_table(location, storage) as table:
             return -1 if table is None else table.delta.version()
-    return _listed(storage or open_storage(location), location).newest
+    return _listed(storage, location).newest
 
 
 def read_commit(
-    location: str, version: int, storage: Storage | None = None, at_most: int = CONTROL_FILE_LIMIT_BYTES
+    location: str, version: int, storage: Storage, at_most: int = CONTROL_FILE_LIMIT_BYTES
 ) -> DeltaCommit | None:
     """Read one commit of a table; None if the log does not have it.
 
     :raises StorageError: It could not be read, or is larger than ``at_most`` bytes.
     :raises DamagedCommitError: Its file is not whole.
     """
-    data = (storage or open_storage(location)).read(path_of(location, version), at_most)
+    data = storage.read(path_of(location, version), at_most)
     return None if data is None else parse(version, data)
 
 
-def newest_commits(
-    location: str, since: int, storage: Storage | None = None
-) -> tuple[bytes, list[DeltaCommit]] | None:
+def newest_commits(location: str, since: int, storage: Storage) -> tuple[bytes, list[DeltaCommit]] | None:
     """Read the checksum file of the newest commit, and the commits after ``since``, at least the newest one.
 
     None if one of these files is missing, and for a table on a disk of this machine, where nothing is copied.
@@ -147,19 +142,18 @@ def newest_commits(
     """
     if location.startswith(SCHEME):
         return None
-    store = storage or open_storage(location)
-    log = _listed(store, location)
+    log = _listed(storage, location)
     first = min(since + 1, log.newest)
     if log.newest < max(since, 0) or log.missing_from(first) is not None:
         return None
     commits = []
     try:
         # The checksum first: most tables that other programs write have none.
-        checksum = store.read(f"{location}/_delta_log/{log.newest:020}.crc", COPY_LIMIT_BYTES)
+        checksum = storage.read(f"{location}/_delta_log/{log.newest:020}.crc", COPY_LIMIT_BYTES)
         if checksum is None:
             return None
         for version in range(first, log.newest + 1):
-            commit = read_commit(location, version, store, COPY_LIMIT_BYTES)
+            commit = read_commit(location, version, storage, COPY_LIMIT_BYTES)
             if commit is None:
                 return None
             commits.append(commit)
@@ -411,11 +405,11 @@ def _sidecars(checkpoint: Path) -> Iterator[str]:
         yield name
 
 
-def table_columns(location: str, storage: Storage | None = None) -> Struct | None:
+def table_columns(location: str, storage: Storage) -> Struct | None:
     """Read the columns of a table; None if there is no table.
 
     :param location: Canonical URI of the table.
-    :param storage: Where the table is; None is a disk of this machine.
+    :param storage: Where the table is.
     :raises TableUnreadableError: The log could not be read. That never means "no table".
     """
     with open_table(location, storage) as table:

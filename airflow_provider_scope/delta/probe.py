@@ -43,7 +43,7 @@ def probe(
     location: str,
     app_id: str | None,
     baseline: tuple[TableIdentity | None, int],
-    storage: Storage | None = None,
+    storage: Storage,
 ) -> TableState:
     """Read the state of a Delta table, from its log alone.
 
@@ -51,7 +51,7 @@ def probe(
     :param app_id: The pipeline's ``appId``; None for a pipeline that does not exist yet.
     :param baseline: The expected identity and the version at which it was read. Only the log after that
         version is searched for RESTOREs and for batches of the pipeline.
-    :param storage: Where the table is; None is a disk of this machine.
+    :param storage: Where the table is.
     :raises TableUnreadableError: The log could not be read. That never means "no table".
     :raises BatchOutcomeUnknownError: Versions after the baseline have been cleaned out of the log.
     """
@@ -78,7 +78,7 @@ def _recent(
     location: str,
     app_id: str | None,
     baseline: tuple[TableIdentity | None, int],
-    storage: Storage | None,
+    storage: Storage,
 ) -> TableState | None:
     """Read the state from the commits since the baseline alone; None if these do not tell it."""
     expected, since = baseline
@@ -220,15 +220,13 @@ def transaction(checksum: bytes, newest: DeltaCommit, table_id: str, app_id: str
 # ---- What the versions of a table changed, for the fate of jobs ----
 
 
-def changes(
-    location: str, since: int, upto: int, marker_property: str, storage: Storage | None = None
-) -> list[Change]:
+def changes(location: str, since: int, upto: int, marker_property: str, storage: Storage) -> list[Change]:
     """Read what the versions after ``since`` changed, oldest first.
 
     :param location: Canonical URI of the table.
     :param upto: The newest version to read.
     :param marker_property: The table property that holds the marker of an attempt.
-    :param storage: Where the table is; None is a disk of this machine.
+    :param storage: Where the table is.
     :raises BatchOutcomeUnknownError: A commit has been cleaned out of the log.
     :raises TableUnreadableError: A commit could not be understood.
     """

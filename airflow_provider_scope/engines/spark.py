@@ -44,13 +44,13 @@ class PlanEngine(ABC):
 
     :param ingest: What the user wrote, with canonical URIs of the folders.
     :param storage: Where the checkpoint is.
-    :param table_storage: Where the table is; None is a disk of this machine.
+    :param table_storage: Where the table is.
     :param database: The database that is read, if one is.
     """
 
     ingest: Ingest
     storage: Storage
-    table_storage: Storage | None = None
+    table_storage: Storage
     database: Database | None = field(default=None, repr=False)
     fences_without_table: ClassVar[bool] = False
     """An empty transaction needs a table."""

@@ -63,15 +63,15 @@ class ScopeRunner:
     :param wait: The service, and how its jobs are waited for.
     :param settings: How jobs are submitted.
     :param script: Makes the script of an attempt of a batch.
+    :param table_storage: Where the table is.
     """
 
     log: CheckpointLog
     wait: JobWait
     settings: JobSettings
     script: Callable[[BatchIdentity, OffsetEntry], str]
+    table_storage: Storage
     report: Callable[[str], None] = logger.info
-    table_storage: Storage | None = None
-    """Where the table is; None is a disk of this machine."""
     fences_without_table: ClassVar[bool] = True
     """A record closes a batch, and its job is ended."""
     outlives_task: ClassVar[bool] = True

@@ -63,14 +63,14 @@ class JobFates:
     """Looks at the jobs of one pipeline on one table.
 
     :param location: Canonical URI of the table.
-    :param storage: Where the table is; None is a disk of this machine.
+    :param storage: Where the table is.
     """
 
     jobs: Jobs
     log: CheckpointLog
     location: str
     pipeline: str
-    storage: Storage | None = None
+    storage: Storage
 
     def investigate(self, attempt: Attempt) -> Finding:
         """Decide what became of an attempt.

@@ -16,6 +16,7 @@ from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.cursor.state import CursorState, decode
 from airflow_provider_scope.specs import Cursor, TableSource
+from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.values import Window
 from tests.cli.test_plan import only_reads, planned
 from tests.crash.world import DeltaWorld
@@ -70,7 +71,7 @@ class CursorWorld(DeltaWorld):
 
     def source(self, log: Any, rules: Any) -> CursorRows:
         spec = TableSource(table=self.orders, cursor=Cursor(column="id"))
-        return CursorRows(spec=spec, log=log, window=self.window)
+        return CursorRows(spec=spec, log=log, window=self.window, storage=LocalStorage())
 
     def order(self, *ids: int) -> None:
         rows = pa.table({"id": ids, "day": [1] * len(ids)}, schema=SOURCE)

@@ -161,7 +161,9 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
     if request.param == "spark":
         ingest = an_ingest(sql="SELECT id, day, source_file_uri AS file FROM @data")
         session = request.getfixturevalue("spark")
-        return Subject(world, SessionEngine(ingest=ingest, storage=LocalStorage(), session=session))
+        disk = LocalStorage()
+        engine = SessionEngine(ingest=ingest, storage=disk, table_storage=disk, session=session)
+        return Subject(world, engine)
     return Subject(world, world.engine(open_gate))
 
 

@@ -19,6 +19,7 @@ from airflow_provider_scope.exceptions import (
     TableUnreadableError,
 )
 from airflow_provider_scope.stores.calls import Repeating
+from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.stores.s3 import S3Calls, S3Storage
 from tests.support import s3
 from tests.support.faulty_service import Answer, Fault, in_front_of
@@ -239,7 +240,7 @@ def test_a_table_is_looked_at_as_on_a_disk(service, bucket, client, tmp_path: Pa
 
     found = probe(there, "app", (None, -1), storage)
 
-    assert found == probe(here, "app", (None, -1))
+    assert found == probe(here, "app", (None, -1), LocalStorage())
     assert found.version == newest_version(there, storage) == 1
     service.faults.append(Fault(lambda *_: True, answer=error(403, "AccessDenied"), times=1000))
     with pytest.raises(TableUnreadableError, match="403 AccessDenied"):

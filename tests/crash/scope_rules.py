@@ -226,7 +226,7 @@ def table_read_before_jobs(patch: pytest.MonkeyPatch) -> None:
     original = ScopeRunner.probe
 
     def probe(self: ScopeRunner, location: str, pipeline: str | None, baseline: Any) -> Any:
-        before = scope_engine.probe(location, pipeline, baseline)
+        before = scope_engine.probe(location, pipeline, baseline, self.table_storage)
         after = original(self, location, pipeline, baseline)
         return replace(after, identity=before.identity, version=before.version, restores=before.restores)
 

@@ -20,6 +20,7 @@ from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.jobs import Job, JobError, NewJob
 from airflow_provider_scope.scope.submission import JobSettings, JobWait
 from airflow_provider_scope.specs.engine import VOID_NAME
+from airflow_provider_scope.stores.local import LocalStorage
 from tests.support.faulty_storage import Call, Gate, LostAnswer
 
 if TYPE_CHECKING:
@@ -223,4 +224,5 @@ def scope_runner(world: Any, gate: Gate, timeout_seconds: float = TIMEOUT_SECOND
         settings=JobSettings(name="load", au=1, priority=1, run_id=str(uuid.uuid4())),
         script=world.script,
         report=lambda _line: None,
+        table_storage=LocalStorage(),
     )

@@ -25,6 +25,7 @@ from airflow_provider_scope.engines.spark import SubmitEngine
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.specs import FileSource, Merge, Scd2, SparkEngine, TableSpec
 from airflow_provider_scope.specs.ingest import Ingest
+from airflow_provider_scope.stores.local import LocalStorage
 from tests.crash.world import DeltaWorld
 from tests.support.faulty_storage import FaultyStorage, open_gate
 from tests.support.processes import PROJECT
@@ -96,6 +97,7 @@ class SparkWorld(DeltaWorld):
                 write=self.write,
             ),
             storage=FaultyStorage(self.storage, gate),
+            table_storage=LocalStorage(),
             log_file=self.folder / "spark.log",
             new_id=lambda: str(uuid.uuid4()),
             report=lambda _line: None,

@@ -21,6 +21,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol.records import Attempt
 from airflow_provider_scope.scope.jobs import Change, Evidence, evidence, fate
+from airflow_provider_scope.stores.local import LocalStorage
 from tests.crash.scope_world import ScopeWorld
 from tests.support.faulty_storage import open_gate
 
@@ -231,7 +232,8 @@ def test_rows_that_a_restore_brings_back_are_not_a_jobs(tmp_path):
     write_deltalake(table, pa.table({"id": [2]}), mode="overwrite")
     DeltaTable(table).restore(0)
 
-    assert [change.adds for change in changes(f"file://{table}", -1, 2, "mark")] == [True, True, False]
+    commits = changes(f"file://{table}", -1, 2, "mark", LocalStorage())
+    assert [change.adds for change in commits] == [True, True, False]
 
 
 MARK = f"{PIPELINE}:3:0"

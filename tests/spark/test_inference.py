@@ -21,6 +21,7 @@ from airflow_provider_scope.exceptions import BadFileError, BadRecordError
 from airflow_provider_scope.spark import app, structs
 from airflow_provider_scope.spark.files import inference
 from airflow_provider_scope.spark.target import Target
+from airflow_provider_scope.stores.local import LocalStorage
 from tests.datasets import packages
 from tests.spark.conftest import changed
 
@@ -511,7 +512,7 @@ def test_a_column_that_the_first_batch_does_not_have_is_an_error(bench, changes,
 def test_the_probe_sees_the_columns_in_the_log_of_the_table(bench):
     bench.run_plan(bench.batch(0, bench.text("a.csv", "a\n1\n")), **CSV)
 
-    found = probe(bench.plan.table, bench.plan.pipeline, (None, -1))
+    found = probe(bench.plan.table, bench.plan.pipeline, (None, -1), LocalStorage())
 
     assert found.committed[0].columns == "a bigint"
 

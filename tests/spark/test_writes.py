@@ -18,6 +18,7 @@ from airflow_provider_scope.spark.files.reading import select
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.writes import WRITES, rows
+from airflow_provider_scope.stores.local import LocalStorage
 from tests.docs.pages import ROOT, blocks, section
 from tests.spark.test_conflicts import append, with_deed
 
@@ -226,7 +227,7 @@ def test_the_state_of_a_source_is_in_the_commit_of_its_rows(bench: Any, kind: st
 
     commit_once(bench.plan, target.log, entry, lambda given: target.write(given, found, {"state": STATE}))
 
-    found = probe(bench.plan.table, bench.plan.pipeline, (None, -1)).committed
+    found = probe(bench.plan.table, bench.plan.pipeline, (None, -1), LocalStorage()).committed
     assert {seq: batch.state for seq, batch in found.items()} == {0: None, 1: STATE}
 
 

@@ -81,6 +81,7 @@ class Fake:
             settings=SparkEngine(**engine),
             ingest=an_ingest(),
             storage=LocalStorage(),
+            table_storage=LocalStorage(),
             log_file=self.log_file,
             new_id=lambda: "11111111-1111-1111-1111-111111111111",
             report=lambda line: None,

@@ -14,6 +14,7 @@ from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.specs import Cursor, TableSource
+from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,8 @@ def test_a_version_that_another_run_loaded_meanwhile_is_no_other_table(
 ) -> None:
     table = str(tmp_path / "source")
     write_deltalake(table, pa.table({"id": [1]}))
-    source = CursorRows(spec=TableSource(table=f"file://{table}", cursor=Cursor(column="id")), log=LOG)
+    spec = TableSource(table=f"file://{table}", cursor=Cursor(column="id"))
+    source = CursorRows(spec=spec, log=LOG, storage=LocalStorage())
     view: Any = SimpleNamespace(next_seq=0, state=None)
     source.discover(None, view, RunReport(roots=(), now_ms=0))  # type: ignore[arg-type]
     write_deltalake(table, pa.table({"id": [2]}), mode="append")

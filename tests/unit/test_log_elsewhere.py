@@ -25,6 +25,7 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol.records import TableIdentity
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE, TableState
+from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.stores.protocol import Storage
 
 PIPELINE = "11111111-1111-1111-1111-111111111111"
+DISK = LocalStorage()
 
 
 class Reading:
@@ -101,16 +103,16 @@ class Two:
 
     def same_since(self, baseline: tuple[TableIdentity | None, int]) -> TableState:
         """See that both show the same batches since a record, and give what they show."""
-        here = probe(self.here, PIPELINE, baseline)
+        here = probe(self.here, PIPELINE, baseline, DISK)
         assert probe(self.there, PIPELINE, baseline, self.storage) == here
         return here
 
     def same(self, baseline: tuple[TableIdentity | None, int] = (None, -1)) -> TableState:
         """See that both give one answer, and give it."""
         here = self.same_since(baseline)
-        assert probe(self.there, None, baseline, self.storage) == probe(self.here, None, baseline)
-        assert newest_version(self.there, self.storage) == newest_version(self.here) == here.version
-        assert table_columns(self.there, self.storage) == table_columns(self.here)
+        assert probe(self.there, None, baseline, self.storage) == probe(self.here, None, baseline, DISK)
+        assert newest_version(self.there, self.storage) == newest_version(self.here, DISK) == here.version
+        assert table_columns(self.there, self.storage) == table_columns(self.here, DISK)
         return here
 
 
@@ -201,7 +203,7 @@ def test_changes_are_the_same(two):
     for seq in range(4):
         two.append(seq)
     two.table().restore(2)
-    here = changes(two.here, 0, 4, "mark")
+    here = changes(two.here, 0, 4, "mark", DISK)
     assert changes(two.there, 0, 4, "mark", two.storage) == here
     assert [one.adds for one in here] == [True, True, True, False]
 
@@ -427,7 +429,7 @@ def test_random_histories_are_seen_alike_from_every_record(two, seed):
     records = [(None, -1)]
     for seq in range(dice.randrange(4, 14)):
         do(two, dice.choice(deeds), dice, seq)
-        seen = probe(two.here, PIPELINE, (None, -1))
+        seen = probe(two.here, PIPELINE, (None, -1), DISK)
         records.append((seen.identity, seen.version))
     if seed % 3 == 0:
         shutil.rmtree(two.folder)

@@ -13,6 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from airflow_provider_scope.delta import log as delta_log
 from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import TableUnreadableError
+from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +54,7 @@ def a_table_that_needs(feature: str, folder: Path) -> str:
 )
 def test_a_table_with_a_feature_for_readers_is_probed(feature, tmp_path):
     """These are the features of Delta 4.4 for readers of tables that are named by their path."""
-    state = probe(a_table_that_needs(feature, tmp_path), "pipeline", (None, -1))
+    state = probe(a_table_that_needs(feature, tmp_path), "pipeline", (None, -1), LocalStorage())
 
     assert (state.version, state.txn) == (0, 7)
 
@@ -61,7 +62,7 @@ def test_a_table_with_a_feature_for_readers_is_probed(feature, tmp_path):
 @pytest.mark.parametrize("feature", ["catalogManaged", "aFeatureOfTheFuture"])
 def test_a_table_that_cannot_be_opened_is_an_error_and_never_a_missing_table(feature, tmp_path):
     with pytest.raises(TableUnreadableError, match="DROP FEATURE"):
-        probe(a_table_that_needs(feature, tmp_path), "pipeline", (None, -1))
+        probe(a_table_that_needs(feature, tmp_path), "pipeline", (None, -1), LocalStorage())
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_the_hint_for_readers_of_the_log_decides_nothing(stale, tmp_path):
         (tmp_path / "_delta_log" / f"{1:020}.checkpoint.parquet").unlink()
     hint.write_bytes(b"{" if stale == "nothing that can be read" else hints[0])
 
-    state = probe(f"file://{tmp_path}", "pipeline", (None, -1))
+    state = probe(f"file://{tmp_path}", "pipeline", (None, -1), LocalStorage())
 
     assert (state.version, state.txn) == (3, 3)
 
@@ -100,7 +101,7 @@ def test_a_commit_that_says_nothing_of_itself_does_not_move_the_versions_of_othe
     lines = [line for line in silent.read_text().splitlines() if "commitInfo" not in line]
     silent.write_text("\n".join(lines) + "\n")
 
-    state = probe(f"file://{tmp_path}", "pipeline", (None, -1))
+    state = probe(f"file://{tmp_path}", "pipeline", (None, -1), LocalStorage())
 
     assert {seq: batch.version for seq, batch in state.committed.items()} == {0: 0, 2: 2, 3: 3}
     assert [(restored.version, restored.to_version) for restored in state.restores] == [(4, 2)]
@@ -117,7 +118,7 @@ def test_a_table_that_is_created_while_it_is_looked_for_is_found(tmp_path, monke
 
     monkeypatch.setattr(delta_log, "open_storage", created_meanwhile)
 
-    assert probe(f"file://{tmp_path}", "pipeline", (None, -1)).version == 0
+    assert probe(f"file://{tmp_path}", "pipeline", (None, -1), LocalStorage()).version == 0
 
 
 def test_of_two_folders_the_one_that_is_named_is_opened(tmp_path):
@@ -129,10 +130,10 @@ def test_of_two_folders_the_one_that_is_named_is_opened(tmp_path):
     (tmp_path / "made").rename(tmp_path / "a%20b")
     there = {name: f"file://{tmp_path}/{name}" for name in ("a b", "a%20b", "a%2fb")}
 
-    found = {name: probe(place, "pipeline", (None, -1)) for name, place in there.items()}
+    found = {name: probe(place, "pipeline", (None, -1), LocalStorage()) for name, place in there.items()}
     assert (found["a b"].version, found["a b"].txn) == (1, 8)
     assert (found["a%20b"].version, found["a%20b"].txn) == (0, 3)
-    assert [delta_log.newest_version(place) for place in there.values()] == [1, 0, -1]
+    assert [delta_log.newest_version(place, LocalStorage()) for place in there.values()] == [1, 0, -1]
 
 
 def test_a_commit_that_is_missing_is_named(tmp_path):
@@ -141,7 +142,7 @@ def test_a_commit_that_is_missing_is_named(tmp_path):
     (tmp_path / f"_delta_log/{2:020}.json").unlink()
 
     with pytest.raises(TableUnreadableError, match="lacks version 2, and there is no checkpoint") as caught:
-        probe(f"file://{tmp_path}", "pipeline", (None, -1))
+        probe(f"file://{tmp_path}", "pipeline", (None, -1), LocalStorage())
     assert f"restore the file {2:020}.json" in str(caught.value)
 
 
@@ -196,7 +197,7 @@ def test_of_a_damaged_log_the_message_names_the_file_and_what_helps(damage, app_
     damage(tmp_path / "_delta_log")
 
     with pytest.raises(TableUnreadableError) as caught:
-        probe(f"file://{tmp_path}", app_id, (None, -1))
+        probe(f"file://{tmp_path}", app_id, (None, -1), LocalStorage())
 
     what, do = DAMAGES[damage]
     assert (what in caught.value.what, do in caught.value.do) == (True, True), str(caught.value)
@@ -209,12 +210,12 @@ def test_a_recorded_version_whose_commit_was_emptied_since_is_told(tmp_path):
     location = f"file://{tmp_path}"
     for _ in range(3):
         write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
-    recorded = probe(location, "pipeline", (None, -1))
+    recorded = probe(location, "pipeline", (None, -1), LocalStorage())
     (tmp_path / f"_delta_log/{NEWEST}").write_bytes(b"")
     (tmp_path / f"_delta_log/{2:020}.crc").write_text("{}")
 
     with pytest.raises(TableUnreadableError, match=f"{NEWEST} is damaged: it holds nothing") as caught:
-        probe(location, "pipeline", (recorded.identity, recorded.version))
+        probe(location, "pipeline", (recorded.identity, recorded.version), LocalStorage())
     assert f"with {2:020}.crc and, on a disk, .{NEWEST}.crc" in caught.value.do
 
 

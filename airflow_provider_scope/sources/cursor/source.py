@@ -45,7 +45,7 @@ class CursorRows:
     loads_once: bool = True
     """Whether a range that was loaded is not loaded again: its rows would be added twice."""
     storage: Storage | None = None
-    """Where the Delta table is; None is a disk of this machine."""
+    """Where the Delta table is; None for a database."""
     is_unchanged: Callable[[CursorRule, CursorState, Bound | None], bool] | None = None
     """Asks a database whether it has no row that the next load would take; None if it cannot be asked."""
     table_id: str | None = field(default=None, init=False)
@@ -65,7 +65,7 @@ class CursorRows:
     @property
     def is_pinned(self) -> bool:
         """Whether it is a Delta table whose versions can be read again."""
-        return bool(self.spec.folders)
+        return self.storage is not None
 
     @property
     def column(self) -> str:
@@ -149,11 +149,11 @@ class CursorRows:
         :raises SourceNotFoundError: There is no table.
         """
         self.began = view.next_seq
-        if self.is_pinned:
-            self._read_table()
+        if self.storage:
+            self._read_table(self.storage)
 
-    def _read_table(self) -> None:
-        with open_source(self.table, self.storage) as table:
+    def _read_table(self, storage: Storage) -> None:
+        with open_source(self.table, storage) as table:
             metadata = table.delta.metadata()
             self.table_id, self.newest_version = str(metadata.id), table.delta.version()
             mapping = metadata.configuration.get("delta.columnMapping.mode")
@@ -178,7 +178,7 @@ class CursorRows:
         cursor_state.check_column(state, self.column, func, self.log.location)
         if state is None or state.more:
             return PendingRows(self._slice(before))
-        if not self.is_pinned:
+        if self.storage is None:
             # Where the database cannot tell, only a batch that reads it can.
             nothing = self._is_logged(view, self.began)
             rule, is_unchanged = self.rule, self.is_unchanged
@@ -187,17 +187,17 @@ class CursorRows:
                 nothing = True
             return PendingRows(None if nothing else self._slice(before))
         if (state.version or 0) > (self.newest_version or 0):
-            self._read_table()  # a run that read the table later may have loaded a newer version
+            self._read_table(self.storage)  # a run that read the table later may have loaded a newer version
         self._check_same(state)
         report.nothing = f"0 rows: version {state.version} of {self.table} is loaded"
         if state.version == self.newest_version:
             return PendingRows(None)
-        holds_none = self._holds_none(state)
+        holds_none = self._holds_none(state, self.storage)
         if holds_none:
             report.nothing = f"0 rows: nothing newer in version {self.newest_version} of {self.table}"
         return PendingRows(None if holds_none else self._slice(before))
 
-    def _holds_none(self, state: CursorState) -> bool:
+    def _holds_none(self, state: CursorState, storage: Storage) -> bool:
         """Tell, from the log alone, whether the versions since the state have no row that would be read."""
         since, newest = state.version, self.newest_version
         if self.rule is None or self.names_columns or since is None or newest is None:
@@ -206,7 +206,7 @@ class CursorRows:
             return False
         versions = range(since + 1, newest + 1)
         try:
-            commits = [read_commit(self.table, version, self.storage) for version in versions]
+            commits = [read_commit(self.table, version, storage) for version in versions]
         except (StorageError, ValueError):
             return False  # too large, or not for us: whoever reads the rows will tell
         existing = [commit for commit in commits if commit is not None]
