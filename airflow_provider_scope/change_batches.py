@@ -159,7 +159,7 @@ def _no_table(table: str, why: str) -> InputError:
 
 
 def consume(batch: ChangeBatch) -> None:
-    """Say that the changes of a batch are where they belong: the next call reads what is behind them.
+    """Say that the changes of a batch are where they belong: the next call reads what is after them.
 
     :raises ChangeFeedError: It was consumed before, another reader has it since, or its table is not there
         any more.
@@ -185,7 +185,7 @@ def consume(batch: ChangeBatch) -> None:
             kept="everything; the changes still count as consumed",
             do="read the next changes with read_changes",
         )
-    storage.put_if_absent(f"{batch.place}-consumed", feed_state.state_behind(versions).encode())
+    storage.put_if_absent(f"{batch.place}-consumed", feed_state.state_after(versions).encode())
 
 
 def _newest(storage: Storage, folder: str) -> tuple[int, str | None]:

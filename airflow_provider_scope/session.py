@@ -256,7 +256,7 @@ class _Rows:
     def check(self, entry: OffsetEntry) -> None:
         """Nothing can be wrong with it."""
 
-    def state_behind(self, entry: OffsetEntry) -> None:
+    def state_after(self, entry: OffsetEntry) -> None:
         """Check nothing: whoever calls `load` has the rows."""
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:

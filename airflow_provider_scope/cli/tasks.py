@@ -336,7 +336,7 @@ def _lag_of_source(execution: MicroBatchExecution, request: Request, view: LogVi
     source.discover(request, view, report)
     if not request.replaces_table:
         for entry in view.outcomes(view.open).waiting:
-            source.state_behind(entry)
+            source.state_after(entry)
     if not view.open:
         execution.pending(request, view, report, refresh=request.refresh)
     lag, _ = source.unread(view, clock.now_ms()) if isinstance(source, ChangeRows) else (None, ())

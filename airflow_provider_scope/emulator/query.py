@@ -304,7 +304,7 @@ class _ExpressionReader(TokenReader):
         if number > _LONG_MAX:
             refuse(token, "number", f"{token.text} is larger than a long", "use a smaller number")
         if number > _INT_MAX and not match[2]:
-            refuse(token, "number", f"{token.text} is larger than an int", "write an L behind it")
+            refuse(token, "number", f"{token.text} is larger than an int", "write an L after it")
         return Value("long" if match[2] else "int", nullable=False, of=lambda _: number)
 
     def _date_constant(self) -> Value:

@@ -319,6 +319,6 @@ class ApplicationEvents:
         if self._error_while_waiting is not None:
             raise self._error_while_waiting
         if self.failure is not None:
-            end = "\n" if "\n" in self.failure.do else ". "  # behind a list, it is no part of the last choice
+            end = "\n" if "\n" in self.failure.do else ". "  # after a list, it is no part of the last choice
             self.failure.do += f"{end}Full log: {self._log_file}"
             raise self.failure

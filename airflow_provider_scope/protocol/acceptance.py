@@ -1,6 +1,6 @@
 """Accepting a table that diverged from its log: close what is open, look at the table, record it.
 
-The commits of the table tell where the source goes on: at the state behind their rows. The state of a source
+The commits of the table tell where the source goes on: at the state after their rows. The state of a source
 of files is its history: the batches whose rows are in the table.
 """
 
@@ -285,7 +285,7 @@ def _consequences_by_state(reading: _Reading) -> Consequences:
 
 def _source_state(log: CheckpointLog, chain: Chain) -> SourceState:
     entries = {seq: log.find_offset(seq) for seq, _ in chain.batches if seq >= log.vacuumed_below()}
-    return recovery.state_behind(chain, {seq: entry for seq, entry in entries.items() if entry})
+    return recovery.state_after(chain, {seq: entry for seq, entry in entries.items() if entry})
 
 
 def _state_unknown(reading: _Reading, begins: SourceState) -> BatchOutcomeUnknownError:

@@ -179,7 +179,7 @@ class _Checks:
                 kept="the table and all records",
                 do="run the task: it reads the log again",
             )
-        state = self.source.state_behind(entry)
+        state = self.source.state_after(entry)
         self.engine.check(work, entry)
         self.loaded[entry.seq] = entry
         if entry.slice.has_state and state is None:

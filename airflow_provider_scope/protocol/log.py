@@ -147,7 +147,7 @@ class CheckpointLog:
         :raises CheckpointGapError: A number is missing: the files of that batch are not known.
         """
         numbers = self._numbers("offsets")
-        below = self.vacuumed_below()  # behind the list: whoever purges says so first
+        below = self.vacuumed_below()  # after the list: whoever purges says so first
         numbers = [seq for seq in numbers if seq >= below]
         if numbers != list(range(below, below + len(numbers))) or (below and not numbers):
             missing = sorted(set(range(below, numbers[-1] if numbers else below + 1)) - set(numbers))
@@ -399,7 +399,7 @@ def _missing_record(path: str) -> CheckpointGapError:
 
 
 READ_AT_MOST = 64
-"""Entries behind the hint that are read one by one. Where there are more, a list is cheaper."""
+"""Entries after the hint that are read one by one. Where there are more, a list is cheaper."""
 
 
 class Tail:

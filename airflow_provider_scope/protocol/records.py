@@ -385,9 +385,9 @@ class CommitRecord:
     columns: str | None = field(default=None, metadata=LEFT_OUT)
     """The columns that the batches of this refresh have, as they were inferred from its first one."""
     state: str | None = field(default=None, metadata=LEFT_OUT)
-    """The state of the source behind the batch, as its commit says it; None if the source has none."""
+    """The state of the source after the batch, as its commit says it; None if the source has none."""
     state_unknown: bool = field(default=False, metadata=LEFT_OUT)
-    """Nothing tells the state behind the batch: only a full refresh may go on."""
+    """Nothing tells the state after the batch: only a full refresh may go on."""
     format: int = FORMAT
 
     def __post_init__(self) -> None:

@@ -47,7 +47,7 @@ class CommittedBatch:
     columns: str | None = None
     """What the commit says of inferred columns."""
     state: str | None = None
-    """What the commit says of the state of the source behind the batch."""
+    """What the commit says of the state of the source after the batch."""
     candidates: tuple[int, ...] = ()
     """Versions of which one is the batch's, if that is all that the log tells; ``version`` is the newest."""
 
@@ -77,7 +77,7 @@ class TableState:
     running: int | None = None
     """The open batch whose job still runs, if any: what becomes of its rows does not show yet."""
     beyond: Mapping[int, CommittedBatch] = field(default_factory=dict)
-    """Batches found behind one that is not in the table: a RESTORE took that one's rows."""
+    """Batches found after one that is not in the table: a RESTORE took that one's rows."""
     oldest: int = 0
     """The version from which on no commit is missing in the table's log, as far as it was looked at."""
 
@@ -406,7 +406,7 @@ Problem = Literal["", "unreadable", "mixed"]
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The state behind the rows of a table."""
+    """The state after the rows of a table."""
 
     state: str | None
     """None is the initial one; without meaning if there is a problem."""
@@ -465,8 +465,8 @@ def chain_of(table_state: TableState, recorded: Mapping[int, str | None]) -> Cha
     return Chain(bottom, tuple(reversed(batches)))
 
 
-def state_behind(chain: Chain, entries: Mapping[int, OffsetEntry]) -> SourceState:
-    """Return the state behind the newest commit of a chain.
+def state_after(chain: Chain, entries: Mapping[int, OffsetEntry]) -> SourceState:
+    """Return the state after the newest commit of a chain.
 
     Each batch must have been added to the rows of the state that it begins at.
 

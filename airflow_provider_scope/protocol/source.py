@@ -103,8 +103,8 @@ class Source(Protocol):
         :raises CheckpointCorruptError: As said.
         """
 
-    def state_behind(self, entry: OffsetEntry) -> str | None:
-        """Check that what a batch reads is as it was logged, and give the state of the source behind it.
+    def state_after(self, entry: OffsetEntry) -> str | None:
+        """Check that what a batch reads is as it was logged, and give the state of the source after it.
 
         Asked after ``discover``, by a run that loads nothing. The application checks it again.
 

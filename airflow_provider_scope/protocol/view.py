@@ -74,7 +74,7 @@ class LogView:
 
     @property
     def state(self) -> str | None:
-        """The state of the source behind the newest batch, for sources that have one."""
+        """The state of the source after the newest batch, for sources that have one."""
         return self.last_commit.state if self.last_commit else None
 
     @property
@@ -327,7 +327,7 @@ def record_commit(
             view.pipeline, log.commit(committed_numbers[-1]), log.newest_acceptance()
         )
         recovery.check_identity(view.table, first, location, view.checkpoint)
-    state, is_lost = _state_behind(view, entry, committed)
+    state, is_lost = _state_after(view, entry, committed)
     record = log.put_commit(
         CommitRecord(
             seq=entry.seq,
@@ -352,8 +352,8 @@ def record_commit(
     return record
 
 
-def _state_behind(view: LogView, entry: OffsetEntry, committed: CommittedBatch) -> tuple[str | None, bool]:
-    """Return the state of the source behind a batch, and whether nothing tells it."""
+def _state_after(view: LogView, entry: OffsetEntry, committed: CommittedBatch) -> tuple[str | None, bool]:
+    """Return the state of the source after a batch, and whether nothing tells it."""
     if not committed.abandoned:
         return committed.state, False
     accepted, last = view.accepted, view.last_commit

@@ -253,7 +253,7 @@ class _Lexer:
         raise ScriptError(code, line, place - self.line_starts[line - 1] + 1, problem, do)
 
     def take(self, place: int) -> int:
-        """Take the token or the blank at a place, and give the place behind it."""
+        """Take the token or the blank at a place, and return the place after it."""
         if self.text[place] == "[" and self.starts_quoted_name():
             return self.take_quoted_name(place)
         match = _TOKEN.match(self.text, place)

@@ -163,7 +163,7 @@ class NewRows:
 class Reading:
     """Rows of a source, as the cursor of one batch sees them.
 
-    :param folder: Where a boundary is kept that is too large for the state; a UUID is put behind it.
+    :param folder: Where a boundary is kept that is too large for the state; a UUID is put after it.
     :param data: The rows of the source.
     :param is_repeatable: Whether these are the same whenever they are read. Else they are read once and held.
     """

@@ -172,7 +172,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     """
     entry = transaction.entry
     version_slice: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
-    notes = {"state": feed_state.state_behind(version_slice)}
+    notes = {"state": feed_state.state_after(version_slice)}
     data = rows()
     key = plan.write.get({"merge": "primary_key", "scd2": "merge_key"}.get(plan.write.get("kind", ""), ""))
     if not key:

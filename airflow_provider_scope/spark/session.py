@@ -123,7 +123,7 @@ def unread_file(err: Exception) -> tuple[str, str] | None:
     if unread is None:
         return None
     limit = _MAX_COLUMNS.search(text)
-    if limit:  # what lies behind it is an index out of bounds
+    if limit:  # what lies after it is an index out of bounds
         return unread["file"], f"{TOO_MANY_FIELDS}: a record has more than {int(limit[1]):,} fields"
     causes = [match for match in _CAUSE.finditer(text) if match["by"]]
     cause = " ".join(causes[-1].group().removeprefix("Caused by: ").split()) if causes else ""

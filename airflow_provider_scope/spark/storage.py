@@ -119,8 +119,8 @@ def check_bzip2(spark: SparkSession, entry: OffsetEntry) -> None:
         raise bad_files(entry, [Problem(path, reason, hint=hint) for path in odd])
 
 
-def has_more_behind_gzip(spark: SparkSession, uri: str) -> bool:
-    """Return whether a gzip file is whole, so that what could not be read of it lies behind that.
+def has_more_after_gzip(spark: SparkSession, uri: str) -> bool:
+    """Return whether a gzip file is whole, so that what could not be read of it lies after that.
 
     Java's reader stops at the end of the compressed data, Hadoop's takes what follows for more of it.
 

@@ -208,7 +208,7 @@ def test_a_vacuum_keeps_the_state_and_the_boundary_rows_that_it_names(desk):
 
     assert said.code == 0, said.err
     there = {path.name for path in stray.parent.iterdir() if any(path.iterdir())}
-    # The oldest entry that stays begins at the state behind batch 3.
+    # The oldest entry that stays begins at the state after batch 3.
     assert there == {*(f"{seq}-of-it" for seq in range(3, 14)), stray.name}
     assert world.storage.names(f"{world.checkpoint}/commits")[0] == f"{4:020}"
     world.order(14)

@@ -61,7 +61,7 @@ class FeedInMemory(MemoryEngine):
         return [row_of(version) for version in versions]
 
     def state(self, entry: OffsetEntry, rows: Any) -> str:
-        return feed_state.state_behind(entry.slice)  # type: ignore[arg-type] # as its kind says
+        return feed_state.state_after(entry.slice)  # type: ignore[arg-type] # as its kind says
 
 
 class FeedWorld(MemoryWorld):

@@ -275,15 +275,15 @@ def state_from_memory(patch: pytest.MonkeyPatch) -> None:
 
 
 def abandon_keeps_after(patch: pytest.MonkeyPatch) -> None:
-    """Return the record of a batch that was given up the state behind it."""
+    """Return the record of a batch that was given up the state after it."""
 
-    def behind(_view: LogView, entry: OffsetEntry, committed: CommittedBatch) -> tuple[str | None, bool]:
+    def after(_view: LogView, entry: OffsetEntry, committed: CommittedBatch) -> tuple[str | None, bool]:
         if not committed.abandoned:
             return committed.state, False
         there = entry.slice
         return state_after(decode(there.before), [*there.ids], there.version).encode(), False  # type: ignore[attr-defined]
 
-    patch.setattr(view, "_state_behind", behind)
+    patch.setattr(view, "_state_after", after)
 
 
 def abandon_refresh(patch: pytest.MonkeyPatch) -> None:
@@ -316,7 +316,7 @@ def restore_newest_record(patch: pytest.MonkeyPatch) -> None:
 
 def record_without_acceptance(patch: pytest.MonkeyPatch) -> None:
     """Let the record of the batch that was given up have the state before it, whatever was accepted."""
-    patch.setattr(view, "_state_behind", _before_whatever_was_accepted)
+    patch.setattr(view, "_state_after", _before_whatever_was_accepted)
 
 
 def _before_whatever_was_accepted(
@@ -356,13 +356,13 @@ def accept_looks_first(patch: pytest.MonkeyPatch) -> None:
 
 def no_mixed_check(patch: pytest.MonkeyPatch) -> None:
     """Take the state of a batch that came after a RESTORE of which it did not know."""
-    original = recovery.state_behind
+    original = recovery.state_after
 
-    def behind(chain: Chain, entries: Any) -> SourceState:
+    def after(chain: Chain, entries: Any) -> SourceState:
         seen = original(chain, entries)
         return SourceState(chain.batches[-1][1].state) if seen.problem == "mixed" else seen
 
-    patch.setattr(recovery, "state_behind", behind)
+    patch.setattr(recovery, "state_after", after)
 
 
 def lost_state_is_the_initial_one(patch: pytest.MonkeyPatch) -> None:

@@ -235,7 +235,7 @@ def test_the_report_that_is_shown_is_the_one_that_is_logged():
 def test_the_names_that_count_without_patterns_are_those_of_the_code():
     text = section(PAGE, "### Usual names")
     documented = {code(row[0])[0]: code(row[1]) for row in rows(text) if row[0].startswith("`")}
-    packed = code(text.split("may be compressed: ")[1].split(" comes behind")[0])
+    packed = code(text.split("may be compressed: ")[1].split(" comes after")[0])
 
     assert {*documented} == {*get_args(FileFormat)}
     for kind, endings in documented.items():

@@ -89,7 +89,7 @@ def typed(kind: str, content: str, then: Any, what: str, **more: Any) -> Case:
 
 
 NOT_CLOSED = "a quote is not closed"
-STRAY_QUOTE = "a quote in a quoted field is not doubled, or text stands behind its closing quote"
+STRAY_QUOTE = "a quote in a quoted field is not doubled, or text stands after its closing quote"
 CSV = [
     csv("declared columns, no header", "1,Alice,Berlin\n", [(1, "Alice", "Berlin")]),
     csv(
@@ -141,7 +141,7 @@ CSV = [
         {"escape": "\\"},
     ),
     csv("a field that ends in a backslash", '1,"C:\\dir\\",Berlin\n', [(1, "C:\\dir\\", "Berlin")]),
-    csv("text behind a closing quote", '1,"Al"ice,Berlin\n', STRAY_QUOTE),
+    csv("text after a closing quote", '1,"Al"ice,Berlin\n', STRAY_QUOTE),
     csv("a quote that is never closed", '1,Alice,"Berlin\n2,B,Rom\n', NOT_CLOSED),
     csv("a quote in a field that has none around it", '1,5" pipe,Rom\n', [(1, '5" pipe', "Rom")]),
     csv("a line break in a quoted field", '1,"Al\nice",Berlin\n', NOT_CLOSED),
@@ -195,9 +195,9 @@ CSV = [
     csv("gzip", gzip.compress(b"1,A,B\n"), [(1, "A", "B")], PEOPLE, name="odd.csv.gz"),
     csv("gzip, cut", gzip.compress(b"1,A,B\n" * 5000)[:-30], "odd.csv.gz", PEOPLE, name="odd.csv.gz"),
     csv(
-        "gzip, and bytes behind its end",
+        "gzip, and bytes after its end",
         gzip.compress(b"1,A,B\n") + b"\n",
-        "bytes behind the end of its compressed data",
+        "bytes after the end of its compressed data",
         PEOPLE,
         name="odd.csv.gz",
     ),
@@ -253,9 +253,9 @@ JSON = [
     json("one object on a line", '{"id":1,"name":"A"}\n', [(1, "A")]),
     json("a key is missing, or null: NULL", '{"id":1}\n{"name":null,"id":2}\n', [(1, None), (2, None)]),
     json("keys in another order, blank lines", '{"name":"A","id":1}\n\n', [(1, "A")]),
-    json("a second object on the line", '{"id":1}{"id":2}\n', "behind its first JSON value"),
-    json("a second object behind a comma", '{"id":1},{"id":2}\n', "behind its first JSON value"),
-    json("text behind the object", '{"id":1} x\n', "behind its first JSON value"),
+    json("a second object on the line", '{"id":1}{"id":2}\n', "after its first JSON value"),
+    json("a second object after a comma", '{"id":1},{"id":2}\n', "after its first JSON value"),
+    json("text after the object", '{"id":1} x\n', "after its first JSON value"),
     json("an array of objects on a line: a row each", '[{"id":1},{"id":2}]\n', [(1, None), (2, None)]),
     json("a key that is not declared", '{"id":1,"zz":2}\n', "keys that are not declared: zz"),
     json(
@@ -348,7 +348,7 @@ JSON = [
     json(
         "`multiLine`, two objects",
         '{"id":1}\n{"id":2}\n',
-        "behind its first JSON value",
+        "after its first JSON value",
         KEYS,
         {"multiLine": "true"},
     ),

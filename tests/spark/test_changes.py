@@ -1,4 +1,4 @@
-"""The changes of a Delta table by version, committed with the state behind them."""
+"""The changes of a Delta table by version, committed with the state after them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a Delta table by a cursor column, committed with the state behind them."""
+"""Rows of a Delta table by a cursor column, committed with the state after them."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class ChangeEngine(DeltaEngine):
 
     def notes(self, entry: OffsetEntry, rows: pa.Table) -> dict[str, Any]:
         found: Any = entry.slice
-        return {"state": feed_state.state_behind(found)}
+        return {"state": feed_state.state_after(found)}
 
 
 class ChangeWorld(DeltaWorld):

@@ -18,7 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError
-from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.stores.protocol import open_storage
 from airflow_provider_scope.values import check_as_logged
 from tests.support.batch_loop import BatchLoop, ConflictError
 
@@ -37,7 +37,7 @@ class DeltaEngine(BatchLoop):
     """Appends, overwrites, and overwrites of ``day = N``, each with its transaction in the same commit."""
 
     def look(self, location: str, pipeline: str | None, baseline: Any) -> TableState:
-        return probe(location, pipeline, baseline, LocalStorage())
+        return probe(location, pipeline, baseline, open_storage(location))
 
     def open(self, work: Work) -> tuple[Any, int | None]:
         try:

@@ -101,7 +101,7 @@ def beyond(before: State, lines: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def state_after(before: State, numbers: Sequence[int], version: int) -> State:
-    """Return the state behind the rows that a batch writes."""
+    """Return the state after the rows that a batch writes."""
     last = max([before.last, *map(cursor_of, numbers)])
     known = [n for n in numbers if cursor_of(n) == last]
     known += before.known if last == before.last else ()
@@ -113,7 +113,7 @@ def state_after(before: State, numbers: Sequence[int], version: int) -> State:
 
 @dataclass
 class Ledger(Numbers):
-    """One slice at a time: it begins at the state behind the one before."""
+    """One slice at a time: it begins at the state after the one before."""
 
     kind: ClassVar[str] = LedgerSlice.kind
     one_at_a_time: ClassVar[bool] = True
@@ -122,7 +122,7 @@ class Ledger(Numbers):
     def check(self, entry: OffsetEntry) -> None:
         decode(entry.slice.before)
 
-    def state_behind(self, entry: OffsetEntry) -> str | None:
+    def state_after(self, entry: OffsetEntry) -> str | None:
         rows_of(self.log.storage, self.path, entry)
         return None
 

@@ -160,7 +160,7 @@ class MemoryEngine(BatchLoop):
         return []
 
     def state(self, entry: OffsetEntry, rows: Any) -> str | None:
-        """Return the state of the source behind the rows of a batch; None if it has none."""
+        """Return the state of the source after the rows of a batch; None if it has none."""
         return None
 
     def commit(self, work: Work, handle: Any, entry: OffsetEntry, rows: Any, *, abandoned: bool) -> None:

@@ -84,7 +84,7 @@ class Numbers:
         if not 0 <= entry.slice.first <= entry.slice.last:
             raise CheckpointCorruptError(f"Batch {entry.seq} is of {entry.slice.text()}.")
 
-    def state_behind(self, entry: OffsetEntry) -> str | None:
+    def state_after(self, entry: OffsetEntry) -> str | None:
         check_there(self.log.storage, self.path, entry)
         return None
 

@@ -1,4 +1,4 @@
-"""The state of a source rides in the commit of the rows that it is the state behind."""
+"""The state of a source rides in the commit of the rows that it is the state after."""
 
 from __future__ import annotations
 

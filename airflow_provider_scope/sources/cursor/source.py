@@ -134,7 +134,7 @@ class CursorRows:
                 "use write=Replace(where=…) with the interval's rows",
             )
 
-    def state_behind(self, entry: OffsetEntry) -> None:
+    def state_after(self, entry: OffsetEntry) -> None:
         """Check that the table is the one of a batch; only the rows of the batch tell the state after it.
 
         :raises CursorError: It is another table.

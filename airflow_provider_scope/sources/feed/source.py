@@ -194,7 +194,7 @@ class ChangeRows:
         feed_state.decode(entry.slice.before, where)
         self._check_identifier(entry.slice.identifier, where)  # type: ignore[attr-defined] # as its kind says
 
-    def state_behind(self, entry: OffsetEntry) -> str:
+    def state_after(self, entry: OffsetEntry) -> str:
         """Check that the source has the versions of a batch; the slice tells the state after it.
 
         :raises ChangeFeedError: It is another table, or lacks a version.
@@ -210,7 +210,7 @@ class ChangeRows:
         # A batch without changes is not compared with the target.
         if self.check_columns and is_newest and batch.changed_bytes and not entry.overwrites_table:
             self.check_columns(metadata.schema)
-        return feed_state.state_behind(batch)
+        return feed_state.state_after(batch)
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002
         """Read the source's log, up to its newest version.

@@ -78,7 +78,7 @@ def decode(text: str | None, where: str) -> ChangeState | None:
         ) from err
 
 
-def state_behind(batch: VersionSlice) -> str:
+def state_after(batch: VersionSlice) -> str:
     """Return the state after a batch, as text."""
     return state_of(batch).encode()
 

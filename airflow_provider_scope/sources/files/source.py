@@ -156,7 +156,7 @@ class Files:
                     "its files that are below the new roots",
                 )
 
-    def state_behind(self, entry: OffsetEntry) -> None:
+    def state_after(self, entry: OffsetEntry) -> None:
         """Compare the files of a batch with the listing; those that are new are from it.
 
         :raises SourceFileGoneError: One is missing.

@@ -248,11 +248,11 @@ def _read_as(kind: T.DataType) -> T.DataType:
 
 
 # ---- the text of the files: what Spark's parser drops without a word ----
-# It stops behind the first value of a line, or of a file with ``multiLine``. It leaves out keys that are not
+# It stops after the first value of a line, or of a file with ``multiLine``. It leaves out keys that are not
 # declared, also those that differ only in case. Of a key that comes twice it takes the last.
 
 _SEPARATED = ('" :', '"\t:', '"\r:')
-"""A key with a blank behind it, which the quick look does not take for one."""
+"""A key followed by a blank, which the quick look does not take for one."""
 _ESCAPED_SURROGATES = ("\\ud", "\\uD")
 _HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
 _HALF = rf"(?i)(?<!\\)(?:\\\\)*(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
@@ -262,7 +262,7 @@ _MOST_KEYS = 60
 _SENTINEL = "airflow_provider_scope_end"
 _NOT_UTF8 = "it has bytes that are not UTF-8"
 _LONE_SURROGATE = "it has an escape for half of a character"
-_SECOND_VALUE = "it has something behind its first JSON value"
+_SECOND_VALUE = "it has something after its first JSON value"
 _NO_NUMBER = "it has NaN or Infinity, which are no JSON"
 _ARRAY = r"^\s*\["
 _BLANKS = " \t\r\n"

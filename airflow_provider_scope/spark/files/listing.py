@@ -172,8 +172,8 @@ _CUT = "bring the whole file: it was cut, or is still being written"
 _NOT_PACKED = "rename it or compress it: its name says that it is compressed, and it is not, or otherwise"
 GZIP_ENDS = (_CUT, _NOT_PACKED)
 """Hints that a gzip file may get because of bytes after its end."""
-BEHIND_GZIP = "there are bytes behind the end of its compressed data that are no gzip"
-BEHIND_GZIP_HINT = "write the file again without them; what comes before them is whole"
+AFTER_GZIP = "there are bytes after the end of its compressed data that are no gzip"
+AFTER_GZIP_HINT = "write the file again without them; what comes before them is whole"
 HEADER_HINT = (
     "the header has to be the declared columns, in their order, with `sep` between them: correct `columns`, "
     "or set `sep`; or set header=false if the files have none"
@@ -200,7 +200,7 @@ of a store that does not answer matches.
 """
 
 
-_STRAY_QUOTE = "a quote in a quoted field is not doubled, or text stands behind its closing quote"
+_STRAY_QUOTE = "a quote in a quoted field is not doubled, or text stands after its closing quote"
 _PARSED_FIELD = re.compile(r"content parsed=(.+?)(?:\s*CSV file:|$)")
 """The beginning of the field at which the reader of CSV stopped."""
 

@@ -26,8 +26,8 @@ from airflow_provider_scope.spark.files.formats import (
     source_of,
 )
 from airflow_provider_scope.spark.files.listing import (
-    BEHIND_GZIP,
-    BEHIND_GZIP_HINT,
+    AFTER_GZIP,
+    AFTER_GZIP_HINT,
     FILE,
     GZIP_ENDS,
     HEADER_HINT,
@@ -318,8 +318,8 @@ def _problems(spark: SparkSession, entry: OffsetEntry, err: Exception) -> list[P
     problem = read_problem(*failed) if failed else None
     if problem is None:
         return []
-    if problem.hint in GZIP_ENDS and storage.has_more_behind_gzip(spark, path_of(entry, problem.file)):
-        problem = Problem(problem.file, BEHIND_GZIP, hint=BEHIND_GZIP_HINT)
+    if problem.hint in GZIP_ENDS and storage.has_more_after_gzip(spark, path_of(entry, problem.file)):
+        problem = Problem(problem.file, AFTER_GZIP, hint=AFTER_GZIP_HINT)
     if problem.hint == HEADER_HINT:
         problem = _with_header(spark, entry, problem)
     return [problem]
