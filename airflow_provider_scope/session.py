@@ -253,6 +253,9 @@ class _Rows:
     def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:  # noqa: ARG002
         return True
 
+    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
+        """Refuse nothing: a load has no interval."""
+
     def check(self, entry: OffsetEntry) -> None:
         """Nothing can be wrong with it."""
 

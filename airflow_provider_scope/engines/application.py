@@ -27,21 +27,17 @@ _SHIPPED = (
     "protocol/records.py",
     "protocol/recovery.py",
     "sources/__init__.py",
+    "sources/kinds.py",
     "sources/spec.py",
-    "sources/cursor/__init__.py",
+    "sources/*/__init__.py",
+    "sources/*/spec.py",
+    "sources/*/state.py",
     "sources/cursor/databases.py",
-    "sources/cursor/spec.py",
-    "sources/cursor/state.py",
-    "sources/feed/__init__.py",
-    "sources/feed/spec.py",
-    "sources/feed/state.py",
-    "sources/files/__init__.py",
-    "sources/files/spec.py",
     "stores/__init__.py",
     "stores/kinds.py",
     "spark",
 )
-"""What the application imports of this package: files, and a folder with all in it."""
+"""What the application imports of this package: files by their patterns, and a folder with all in it."""
 
 SCRIPT = str(_PACKAGE / "spark" / "main.py")
 MORE = "more"
@@ -124,7 +120,6 @@ def _installed(name: str) -> str:
 def write_zip(path: Path) -> None:
     """Pack what the application imports; it runs where neither this package nor Airflow is installed."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in _SHIPPED:
-            place = _PACKAGE / name
+        for place in (place for pattern in _SHIPPED for place in sorted(_PACKAGE.glob(pattern))):
             for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
                 archive.write(file, Path(_PACKAGE.name) / file.relative_to(_PACKAGE))

@@ -56,11 +56,13 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.protocol.source import Source
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.scope.script import BatchIdentity
     from airflow_provider_scope.sources.cursor.state import Bound, CursorRule, CursorState
+    from airflow_provider_scope.sources.kinds import AnySource
     from airflow_provider_scope.specs import Checkpoint
-    from airflow_provider_scope.specs.ingest import AnySource, Ingest
+    from airflow_provider_scope.specs.ingest import Ingest
     from airflow_provider_scope.values import FileEntry, Window
 
 logger = logging.getLogger(__name__)
@@ -245,7 +247,7 @@ def assemble(ingest: Ingest, context: RunContext) -> tuple[MicroBatchExecution, 
     conn_id = context.storage_conn_id
     log = open_log(ingest.delta_location, ingest.checkpoint, ingest.window, storage_conn_id=conn_id)
     request = make_request(ingest)
-    source: Files | CursorRows | ChangeRows
+    source: Source
     engine: Engine
     if isinstance(ingest.engine, ScopeEngine):
         source, engine = _files_and_jobs(ingest, ingest.engine, log, context)
@@ -271,7 +273,7 @@ def _check_intervals(
     ingest: Ingest,
     log: CheckpointLog,
     request: Request,
-    source: Files | CursorRows | ChangeRows,
+    source: Source,
     conn_id: str | None,
 ) -> None:
     """Refuse a run that would load again what an interval, or the incremental load beside it, has loaded.
@@ -383,7 +385,7 @@ def _is_unchanged(spec: JdbcSource, rule: CursorRule, state: CursorState, first:
     return rows is not None and newer.are_known(rows, rule, state)
 
 
-_SOURCES: dict[type, Callable[..., Files | CursorRows | ChangeRows]] = {
+_SOURCES: dict[type, Callable[..., Source]] = {
     FileSource: _files,
     TableSource: _rows,
     JdbcSource: _rows,

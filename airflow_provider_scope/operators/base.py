@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import Asset, AssetAlias
@@ -18,20 +18,10 @@ from airflow_provider_scope import validation
 from airflow_provider_scope.columns import is_late
 from airflow_provider_scope.links.scope_job import ScopeJobLink
 from airflow_provider_scope.protocol.commands import Address
-from airflow_provider_scope.specs import (
-    CdfSource,
-    Checkpoint,
-    FileSource,
-    JdbcSource,
-    Merge,
-    Replace,
-    Scd2,
-    ScopeEngine,
-    SparkEngine,
-    TableSource,
-    TableSpec,
-)
+from airflow_provider_scope.sources.kinds import AnySource
+from airflow_provider_scope.specs import Checkpoint, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.specs.ingest import WITH_COLUMNS
+from airflow_provider_scope.specs.write import WriteSpec
 from airflow_provider_scope.templates import KeepsPlainTexts
 from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger, is_over
 
@@ -115,9 +105,9 @@ class JobWaitingOperator(KeepsPlainTexts):
 # ---- arguments ----
 
 SPECS: tuple[tuple[str, type[Any]], ...] = (
-    *(("source", spec) for spec in (FileSource, TableSource, JdbcSource, CdfSource)),
+    *(("source", spec) for spec in get_args(AnySource)),
     ("table", TableSpec),
-    *(("write", spec) for spec in (Replace, Merge, Scd2)),
+    *(("write", spec) for spec in get_args(WriteSpec)),
     *(("engine", spec) for spec in (SparkEngine, ScopeEngine)),
     ("checkpoint", Checkpoint),
 )

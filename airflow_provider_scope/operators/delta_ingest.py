@@ -34,7 +34,7 @@ from airflow_provider_scope.operators.base import (
     without_assets,
 )
 from airflow_provider_scope.protocol.commands import Address
-from airflow_provider_scope.specs import Checkpoint, Merge, Replace, Scd2, ScopeEngine, SparkEngine, TableSpec
+from airflow_provider_scope.specs import Checkpoint, Merge, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.specs.engine import may_be_scope
 from airflow_provider_scope.specs.ingest import (
     ARGUMENTS,
@@ -45,7 +45,7 @@ from airflow_provider_scope.specs.ingest import (
     ingest_from,
     mode_from,
 )
-from airflow_provider_scope.specs.write import write_to_dict
+from airflow_provider_scope.specs.write import WriteSpec, write_to_dict
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.engines.assembly import RunContext
     from airflow_provider_scope.protocol.engine import Engine
-    from airflow_provider_scope.specs.ingest import AnySource
+    from airflow_provider_scope.sources.kinds import AnySource
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
@@ -120,7 +120,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         sql_dialect: str | None = None,
         sql_params: Mapping[str, Any] | None = None,
         table: TableSpec | Mapping[str, Any] | None = None,
-        write: str | Replace | Merge | Scd2 | Mapping[str, Any] = "append",
+        write: str | WriteSpec | Mapping[str, Any] = "append",
         engine: SparkEngine | ScopeEngine | Mapping[str, Any] | None = None,
         mode: str = "incremental",
         window_start: str | datetime | None = None,
@@ -334,7 +334,7 @@ def _plain(value: Any) -> Any:
         if isinstance(value, ScopeEngine):
             # Its connection tells it from Spark's, so it is there even if it is the default.
             return {"scope_conn_id": value.scope_conn_id, **validation.to_dict(value)}
-        if isinstance(value, (Replace, Merge, Scd2)):
+        if isinstance(value, WriteSpec):
             return write_to_dict(value)
         return {name: _plain(inner) for name, inner in validation.to_dict(value).items()}
     return dict(value) if isinstance(value, Mapping) else value

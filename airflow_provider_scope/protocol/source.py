@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_provider_scope.protocol.commands import Address
 
 if TYPE_CHECKING:
+    from airflow_provider_scope.protocol.derived import AuditFiles
+    from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.report import RunReport
     from airflow_provider_scope.protocol.view import LogView
@@ -78,7 +80,7 @@ class Source(Protocol):
 
     @property
     def reads_history(self) -> bool:
-        """Whether all slices since the refresh tell what is new, and not the newest alone."""
+        """Whether the run reads the files of all slices since the refresh into its view."""
 
     @property
     def says_from_when(self) -> bool:
@@ -95,6 +97,13 @@ class Source(Protocol):
         """Put into the view of a pipeline without an entry what another program has loaded for it.
 
         :return: False if another run has logged a batch meanwhile: the log has to be read again.
+        """
+
+    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
+        """Refuse to begin an interval of which ``mode="incremental"`` has loaded something.
+
+        :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
+        :raises InputError: As said.
         """
 
     def check(self, entry: OffsetEntry) -> None:

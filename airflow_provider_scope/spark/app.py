@@ -159,7 +159,7 @@ def _read_ahead(
 def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], DataFrame]) -> int | None:
     """Commit one batch unless it is in the table; give the version, or None if it was there.
 
-    :param rows: Gives the rows of the user's SELECT; not asked if the batch is not to be written.
+    :param rows: Gives what the reader selects; not asked if the batch is not to be written.
     :raises TableDivergedError: The predecessor is not in the table.
     """
     if plan.fence and not plan.empties:
@@ -187,12 +187,12 @@ class _Reader(Protocol):
     """Reads one kind of slice."""
 
     def select(self, spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
-        """Return the rows of the user's SELECT over the slice."""
+        """Return the rows of the slice, before or after the user's SELECT."""
 
     def commit(
         self, plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]
     ) -> int | None:
-        """Commit these rows; give the table's version, or None if the batch was there."""
+        """Commit what the SELECT makes of these; give the version, or None if the batch was there."""
 
 
 _READERS: dict[str, _Reader] = {"files": file_slice, "cursor": cursor, "versions": feed}

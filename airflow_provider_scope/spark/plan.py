@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from airflow_provider_scope.columns import declared
 from airflow_provider_scope.exceptions import CheckpointVersionError
 from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
 from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.files.spec import FileSource
+from airflow_provider_scope.sources.kinds import AnySource
 
 if TYPE_CHECKING:
     from airflow_provider_scope.sources.spec import SourceSpec
@@ -20,7 +21,7 @@ _S = TypeVar("_S")
 EVENT = "@@airflow-provider-scope "
 """The application's events are lines of its output that start with this; the rest is log."""
 
-_SOURCES: dict[str, Any] = {kind.__name__: kind for kind in (FileSource, TableSource, JdbcSource, CdfSource)}
+_SOURCES: dict[str, Any] = {kind.__name__: kind for kind in get_args(AnySource)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import UnionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import INFER
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
 from airflow_provider_scope.sources.feed.spec import CdfSource
+from airflow_provider_scope.sources.files.spec import FileSource
+from airflow_provider_scope.sources.kinds import AnySource
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
-from airflow_provider_scope.specs.write import Merge, Replace, Scd2
+from airflow_provider_scope.specs.write import Merge, Replace, Scd2, WriteSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,7 +75,8 @@ TOGETHER = (
             "use engine=SparkEngine(): SCOPE jobs read files",
             "a FileSource with ScopeEngine",
         )
-        for kind in (TableSource, JdbcSource, CdfSource)
+        for kind in get_args(AnySource)
+        if kind is not FileSource
     ),
     _unwanted(
         _SPARK, "sql_dialect", "scope", "'spark' or None", "the types of the columns are those of Spark"
@@ -138,12 +141,15 @@ TOGETHER = (
         "the columns of a key with Scd2 and a cursor",
         only=Scd2,
     ),
-    Refusal(
-        _INTERVAL,
-        Case("source", CdfSource),
-        'use mode="incremental": the source is read by its versions, not by time, and each run takes what '
-        "is new",
-        'a FileSource or a TableSource with mode="data_interval"',
+    *(
+        Refusal(
+            _INTERVAL,
+            Case("source", kind),
+            'use mode="incremental": the source is not read by time, and each run takes what is new',
+            'a FileSource, a TableSource or a JdbcSource with mode="data_interval"',
+        )
+        for kind in get_args(AnySource)
+        if kind not in (FileSource, TableSource, JdbcSource)
     ),
     Refusal(
         Case("source.full_load", False, "a CdfSource without full_load"),  # noqa: FBT003 - a value
@@ -212,7 +218,7 @@ IN_JOBS = (
     ),
     *(
         Refusal(_SCOPE, case, 'use write="replace" or "append"; or engine=SparkEngine()')
-        for case in (_RANGE, Case("write", Merge), Case("write", Scd2))
+        for case in (_RANGE, *(Case("write", kind) for kind in get_args(WriteSpec) if kind is not Replace))
     ),
     Refusal(_SCOPE, Case("sql_params", GIVEN), "write the values into `sql`, with templates if they change"),
     Refusal(

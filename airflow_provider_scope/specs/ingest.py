@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import check_order
 from airflow_provider_scope.exceptions import SqlError
-from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
-from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.files.spec import VIRTUAL_COLUMNS, FileSource
+from airflow_provider_scope.sources.kinds import BY_FIELD, AnySource
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine, engine_from
 from airflow_provider_scope.specs.table import TableSpec
@@ -299,15 +298,6 @@ def _hint(name: str, declared: dict[str, str]) -> str:
     return f"{name} (did you mean {declared[close[0]]}?)" if close else name
 
 
-AnySource = FileSource | TableSource | JdbcSource | CdfSource
-_BY_FIELD: tuple[tuple[str, type[AnySource]], ...] = (
-    ("conn_id", JdbcSource),
-    ("cursor", TableSource),
-    ("table", CdfSource),
-)
-"""A field that one kind alone has: the first that a dict has tells what it is of."""
-
-
 def source_from(value: Any) -> AnySource:
     """Make the source out of what the user wrote.
 
@@ -316,7 +306,7 @@ def source_from(value: Any) -> AnySource:
     if isinstance(value, AnySource):
         return value
     named = value if isinstance(value, Mapping) else {}
-    kind = next((kind for field, kind in _BY_FIELD if field in named), FileSource)
+    kind = next((kind for field, kind in BY_FIELD if field in named), FileSource)
     return validation.from_dict(kind, "source", value)
 
 

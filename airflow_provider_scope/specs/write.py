@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.delta import write_rules
@@ -154,10 +154,11 @@ class Scd2:
             )
 
 
-Write = Literal["append"] | Replace | Merge | Scd2
-_KINDS: dict[str, type[Replace | Merge | Scd2]] = {"replace": Replace, "merge": Merge, "scd2": Scd2}
+WriteSpec = Replace | Merge | Scd2
+Write = Literal["append"] | WriteSpec
+_KINDS: dict[str, type[WriteSpec]] = {cls.__name__.lower(): cls for cls in get_args(WriteSpec)}
 """What ``kind`` says in a dict."""
-_WITH_KIND = {field.name for spec in (Merge, Scd2) for field in fields(spec)}
+_WITH_KIND = {field.name for spec in _KINDS.values() if spec is not Replace for field in fields(spec)}
 """Names that a dict without ``kind`` does not have."""
 
 
@@ -170,7 +171,7 @@ def write_from(value: Any) -> Write:
         return "append"
     if value == "replace":
         return Replace()
-    if isinstance(value, (Replace, Merge, Scd2)):
+    if isinstance(value, WriteSpec):
         return value
     if isinstance(value, Mapping):
         arguments = dict(value)
@@ -182,11 +183,11 @@ def write_from(value: Any) -> Write:
         if isinstance(kind, str) and kind in _KINDS:
             return validation.from_dict(_KINDS[kind], "write", arguments)
         do = f"write {{'kind': 'merge', 'strategy': {kind!r}, …}}" if kind in STRATEGIES else ""
-        raise validation.bad("kind", kind, "one of 'replace', 'merge', 'scd2'", do)
+        raise validation.bad("kind", kind, f"one of {', '.join(map(repr, _KINDS))}", do)
     raise validation.bad("write", value, "'append', 'replace', Replace(where=…), Merge(…) or Scd2(…)")
 
 
-def write_to_dict(write: Replace | Merge | Scd2) -> dict[str, Any]:
+def write_to_dict(write: WriteSpec) -> dict[str, Any]:
     """Make the dict of which ``write_from`` makes the write."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(write, cls))
     return {"kind": kind, **validation.to_dict(write)}
@@ -234,6 +235,6 @@ def _named(write: Write) -> Iterator[tuple[str, str]]:
 
 def for_plan(write: Write) -> dict[str, Any]:
     """Return what a plan says of a write; what a batch replaces stands in its entry."""
-    if isinstance(write, (Merge, Scd2)):
-        return {"kind": write_to_dict(write)["kind"], **asdict(write)}
-    return {}
+    if write == "append" or isinstance(write, Replace):
+        return {}
+    return {"kind": write_to_dict(write)["kind"], **asdict(write)}

@@ -42,7 +42,8 @@ def prose(text: str) -> str:
 def section(page: Path, heading: str) -> str:
     """Return the text from a heading to the next one of its level or above."""
     level = heading.split(" ", 1)[0]
-    rest = page.read_text().split(f"\n{heading}\n", 1)[1]
+    _, is_there, rest = page.read_text().partition(f"\n{heading}\n")
+    assert is_there, f"{page.name} has no heading {heading}"
     return re.split(rf"\n#{{2,{len(level)}}} ", rest, maxsplit=1)[0]
 
 

@@ -21,6 +21,7 @@ from tests.support.delta_engine import TABLE, DeltaEngine
 from tests.support.memory_engine import MemoryEngine, Row
 
 if TYPE_CHECKING:
+    from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.source import Request
@@ -79,6 +80,9 @@ class Numbers:
 
     def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:
         return True
+
+    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
+        """It loads no intervals."""
 
     def check(self, entry: OffsetEntry) -> None:
         if not 0 <= entry.slice.first <= entry.slice.last:

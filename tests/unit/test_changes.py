@@ -287,7 +287,7 @@ def test_a_source_that_cannot_be_is_refused(fields: dict[str, Any], words: str) 
     ("changed", "words"),
     [
         ({"engine": ScopeEngine()}, "SCOPE jobs read files"),
-        ({"mode": "data_interval"}, "read by its versions, not by time"),
+        ({"mode": "data_interval"}, "the source is not read by time"),
         ({"write": "replace"}, "set full_load=True"),
         ({"write": {"kind": "merge", "merge_key": "day"}}, "name the columns that identify a row"),
         ({"write": {"kind": "merge", "primary_key": "id", "merge_key": "day"}}, "not whole groups"),
