@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Annotated, Any, Literal, get_args
 
@@ -158,8 +158,6 @@ WriteSpec = Replace | Merge | Scd2
 Write = Literal["append"] | WriteSpec
 _KINDS: dict[str, type[WriteSpec]] = {cls.__name__.lower(): cls for cls in get_args(WriteSpec)}
 """What ``kind`` says in a dict."""
-_WITH_KIND = {field.name for spec in _KINDS.values() if spec is not Replace for field in fields(spec)}
-"""Names that a dict without ``kind`` does not have."""
 
 
 def write_from(value: Any) -> Write:
@@ -175,11 +173,7 @@ def write_from(value: Any) -> Write:
         return value
     if isinstance(value, Mapping):
         arguments = dict(value)
-        # A dict without a kind is the one that there was first.
         kind = arguments.pop("kind", None)
-        if kind is None and arguments.keys() & _WITH_KIND:
-            raise validation.bad("write", value, "a kind", "add it: {'kind': 'merge', …}, or 'scd2'")
-        kind = "replace" if kind is None else kind
         if isinstance(kind, str) and kind in _KINDS:
             return validation.from_dict(_KINDS[kind], "write", arguments)
         do = f"write {{'kind': 'merge', 'strategy': {kind!r}, …}}" if kind in STRATEGIES else ""

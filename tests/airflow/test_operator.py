@@ -249,7 +249,7 @@ def test_writing_by_replace_where_replaces_the_range_by_all_files_of_the_source(
     run_dag(make("append", "landing"))
     run_dag(make(Replace(where="a >= 10"), "range"))
     land(tmp_path / "range", "c.parquet", 13)
-    run = run_dag(make({"where": "a >= 10"}, "range"))
+    run = run_dag(make({"kind": "replace", "where": "a >= 10"}, "range"))
 
     assert result(run)["batches"] == 2
     assert values(tmp_path / "table") == [1, 2, 12, 13]

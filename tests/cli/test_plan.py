@@ -215,7 +215,7 @@ def test_a_full_refresh_can_be_asked_for_and_names_the_loaded_files_that_are_gon
 
 
 def test_a_full_refresh_of_a_task_that_cannot_have_one_is_refused(desk, dag_file):
-    dag_file(write="{'where': 'day = 1'}")
+    dag_file(write="{'kind': 'replace', 'where': 'day = 1'}")
     desk.world.drop("a.parquet", 60)
 
     said = planned(desk, "ingest", "--full-refresh")

@@ -29,7 +29,10 @@ def made(source: Any = None, **changes: Any) -> Any:
     ("changes", "message"),
     [
         ({"table": {"columns": None}}, "table.columns=None is not valid: expected the name and type of each"),
-        ({"write": {"where": "a = 1"}}, "write.where='a = 1' is not possible with SCOPE jobs."),
+        (
+            {"write": {"kind": "replace", "where": "a = 1"}},
+            "write.where='a = 1' is not possible with SCOPE jobs.",
+        ),
         ({"sql_params": {"pin": "1234"}}, "sql_params is not possible with SCOPE jobs."),
         ({"table": {"schema_evolution": "widen"}}, "table.schema_evolution='widen' is not possible"),
         ({"table": {"expect": {"rule": "a > 0"}}}, "table.expect is not possible with SCOPE jobs."),

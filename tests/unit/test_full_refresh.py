@@ -132,7 +132,7 @@ def test_a_history_that_is_lost_is_said_and_does_not_stop_the_refresh(world):
         ({}, False),
         ({"write": "replace"}, False),
         ({"full_refresh": True, "write": "replace"}, False),
-        ({"write": {"where": "day = 1"}}, False),
+        ({"write": {"kind": "replace", "where": "day = 1"}}, False),
     ],
 )
 def test_only_a_task_that_adds_files_loads_them_again(arguments, warns):

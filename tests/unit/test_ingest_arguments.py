@@ -113,7 +113,7 @@ def test_what_is_known_is_checked_beside_a_spec_that_is_not() -> None:
             "max_batches_per_run=2 is not valid: expected None with write='replace' or Replace(where=...).",
         ),
         (
-            {"write": {"where": "day = 1"}, "full_refresh": True},
+            {"write": {"kind": "replace", "where": "day = 1"}, "full_refresh": True},
             "full_refresh=True is not valid: expected False with Replace(where=...).",
         ),
         (

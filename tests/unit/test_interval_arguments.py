@@ -136,7 +136,7 @@ def test_what_an_interval_cannot_do_is_refused(changes: dict[str, Any], message:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"write": {"where": "day = '{{ ds }}'"}},
+        {"write": {"kind": "replace", "where": "day = '{{ ds }}'"}},
         {"full_refresh": "{{ params.full }}"},
         {"source": {"roots": "/in", "format": "csv", "on_changed_file": "reload"}},
     ],

@@ -433,8 +433,8 @@ def test_the_other_values_are_checked_beside_a_template() -> None:
         ("append", "append"),
         ("replace", Replace()),
         (Replace(where="x = 1"), Replace(where="x = 1")),
-        ({"where": "x = 1"}, Replace(where="x = 1")),
-        ({}, Replace()),
+        ({"kind": "replace", "where": "x = 1"}, Replace(where="x = 1")),
+        ({"kind": "replace"}, Replace()),
     ],
 )
 def test_the_ways_to_write(value: Any, expected: Any) -> None:
@@ -453,7 +453,7 @@ def test_another_way_to_write_is_refused(value: Any) -> None:
 
 def test_a_misspelt_key_of_replace_is_refused() -> None:
     with pytest.raises(InputError, match=r"write has unknown keys: wher\. Replace has where\."):
-        write_from({"wher": "x = 1"})
+        write_from({"kind": "replace", "wher": "x = 1"})
 
 
 @pytest.mark.parametrize(

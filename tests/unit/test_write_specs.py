@@ -69,7 +69,9 @@ def test_a_write_is_the_same_as_its_dict(write: Any) -> None:
             "kind='upsert' is not valid: expected one of 'replace', 'merge'",
         ),
         ({"kind": ["merge"]}, "kind=['merge'] is not valid"),
-        ({"primary_key": "id"}, "write={'primary_key': 'id'} is not valid: expected a kind."),
+        ({"primary_key": "id"}, "kind=None is not valid: expected one of 'replace', 'merge', 'scd2'"),
+        ({"where": "day = 1"}, "kind=None is not valid"),
+        ({}, "kind=None is not valid"),
         (
             {"kind": "merge", "primary_keys": "id"},
             "write has unknown keys: primary_keys. Merge has strategy,",
