@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import BadFileError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 COLUMNS = {"a": "int", "b": "string"}
 WIDE = {"encoding": "UTF-16LE", "lineSep": "\n"}

@@ -10,6 +10,7 @@ import json
 import os
 import random
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,8 @@ from deltalake import DeltaTable, QueryBuilder
 from airflow_provider_scope.delta.write_rules import ROW_HASH, VALID_FROM, VALID_TO
 from airflow_provider_scope.engines.spark import SessionEngine
 from airflow_provider_scope.sources.feed.state import TIMESTAMP, TYPE, VERSION
+from tests.spark.conftest import interpreted
 from tests.spark.test_changes import Source
-from tests.spark.test_merge_model import FASTER
 from tests.support import warm
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.feed_histories import KEY, FeedHistory, Read, Rows, after_batches, windows
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from tests.support.faulty_storage import Call
     from tests.support.merge_model import Row
 
-pytestmark = [pytest.mark.spark, pytest.mark.loads]
+pytestmark = [pytest.mark.spark, pytest.mark.compiled, pytest.mark.loads]
 
 COMMITS = int(os.environ.get("CHANGES_COMMITS", "12"))
 SEED = int(os.environ.get("CHANGES_SEED", "7"))
@@ -239,14 +240,9 @@ def content_of(rows: Any) -> Counter[Any]:
 @pytest.fixture
 def session(spark: Any, vectors: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return a session that merges few rows faster; for half of the sources as it always is."""
-    changed = FASTER if vectors == "true" else {}
-    usual = {name: spark.conf.get(name, None) for name in changed}
-    for name, value in changed.items():
-        spark.conf.set(name, value)
     warm.use(monkeypatch, spark)
-    yield spark
-    for name, value in usual.items():
-        spark.conf.set(name, value) if value is not None else spark.conf.unset(name)
+    with interpreted(spark) if vectors == "true" else nullcontext(spark):
+        yield spark
 
 
 @pytest.mark.parametrize("mapping", ["none", "name"])

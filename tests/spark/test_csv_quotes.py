@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.spark.conftest import Bench
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 TWO = {"a": "string", "b": "string"}
 EXAMPLES = int(os.environ.get("CSV_EXAMPLES", "8"))

@@ -22,7 +22,7 @@ from tests.support.cursor_model import Model, Replay
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 HISTORIES = int(os.environ.get("CURSOR_HISTORIES", "6"))
 LOADS = 4
 

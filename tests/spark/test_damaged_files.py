@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 ROWS = [{"i": number, "s": f"name {number % 7}"} for number in range(300)]
 LINES = "".join(f"{row['i']},{row['s']}\n" for row in ROWS).encode()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.values import FileEntry
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 
 # ---- names -------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from tests.spark.conftest import changed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 CSV: dict[str, Any] = {"format": "csv", "options": {"header": "true"}, "infers_columns": True}
 JSON: dict[str, Any] = {"format": "json", "infers_columns": True}

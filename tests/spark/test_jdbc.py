@@ -14,7 +14,7 @@ from airflow_provider_scope.spark.databases import jdbc, postgres
 if TYPE_CHECKING:
     from tests.spark.jdbc_world import World
 
-pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
+pytestmark = [pytest.mark.spark, pytest.mark.compiled, pytest.mark.jdbc]
 
 
 def test_each_load_takes_what_is_new(world: World) -> None:

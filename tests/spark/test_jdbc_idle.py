@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.spark.jdbc_world import World
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 RULE = CursorRule("n", "max", None, "raise", None)
 TYPES = {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
+pytestmark = [pytest.mark.spark, pytest.mark.compiled, pytest.mark.jdbc]
 
 ROWS = "CREATE TABLE {0} (n serial, name text); INSERT INTO {0} (name) VALUES ('old'), ('older');\n"
 SEGMENT = 2**20

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.spark.jdbc_world import World
 
-pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
+pytestmark = [pytest.mark.spark, pytest.mark.compiled, pytest.mark.jdbc]
 
 WAIT = {"sessionInitStatement": "SELECT pg_advisory_lock_shared(1)"}
 """Each connection that reads a part waits for the test, after it has got its snapshot."""

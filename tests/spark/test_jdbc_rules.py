@@ -20,7 +20,7 @@ from airflow_provider_scope.spark import databases
 if TYPE_CHECKING:
     from tests.spark.jdbc_world import World
 
-pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
+pytestmark = [pytest.mark.spark, pytest.mark.compiled, pytest.mark.jdbc]
 
 
 def test_the_plan_holds_the_condition(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
+pytestmark = [pytest.mark.spark, pytest.mark.compiled, pytest.mark.jdbc]
 
 
 @pytest.fixture

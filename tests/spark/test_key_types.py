@@ -23,7 +23,7 @@ from airflow_provider_scope.specs.write import Merge, Scd2, for_plan
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 KEYS = {
     "CHAR(5)": ("'DE'", "'DE '", "'de'"),

@@ -19,7 +19,7 @@ from tests.spark.conftest import changed
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench
 
-pytestmark = [pytest.mark.spark, pytest.mark.loads]
+pytestmark = [pytest.mark.spark, pytest.mark.compiled, pytest.mark.loads]
 
 DAYS = {
     "-0044-03-15": -735_525,

@@ -10,6 +10,7 @@ import functools
 import json
 import os
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from airflow_provider_scope.spark import settings as core_settings
 from airflow_provider_scope.spark.files.reading import select
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.specs.write import for_plan, write_from
-from tests.spark.conftest import Bench
+from tests.spark.conftest import Bench, interpreted
 from tests.support import merge_model
 from tests.support.merge_histories import LOADS, History, Load
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.values import FileEntry
     from tests.support.merge_model import Row
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 FIRST = int(os.environ.get("MERGE_SEED", "170"))
 """The first seed: of nine histories from here on, one of each rule, most mistakes would be seen."""
@@ -124,14 +125,6 @@ def check_hashes(found: list[Row], how: dict[str, Any]) -> None:
     assert len({values for values, _ in pairs}) == len({one for _, one in pairs}) == len(pairs)
 
 
-FASTER = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""A few rows are merged before Java has compiled the code for them."""
-
-
 @pytest.fixture
 def session(spark: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return a session that is faster; for one history of four as it always is.
@@ -140,13 +133,8 @@ def session(spark: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """
     if seed % 2 == 0:
         monkeypatch.setattr(core_settings, "SMALL_ROWS", -1)
-    changed = FASTER if seed % 4 else {}
-    usual = {name: spark.conf.get(name, None) for name in changed}
-    for name, value in changed.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in usual.items():
-        spark.conf.set(name, value) if value is not None else spark.conf.unset(name)
+    with interpreted(spark) if seed % 4 else nullcontext(spark):
+        yield spark
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + HISTORIES))

@@ -21,7 +21,7 @@ from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.spark.reading_cases import STRAY_QUOTE
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 ASIDE = {"bad_records": "quarantine"}
 ORDERS = {"nr": "int", "article": "string", "amount": "decimal(10,2)", "day": "date"}

@@ -12,7 +12,7 @@ from airflow_provider_scope.spark.files import listing
 from airflow_provider_scope.spark.files.reading import select
 from tests.spark.conftest import changed
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 
 def test_virtual_columns_come_from_the_log_each_once_and_an_unknown_time_is_null(bench):

@@ -18,7 +18,7 @@ from airflow_provider_scope.spark.settings import EXACT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.spark.reading_cases import CASES, VALUES, Case
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 FILES = [case for case in CASES if case not in VALUES]
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import BadRecordError, SchemaMismatchError, ScopeProviderError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 JSON: dict[str, Any] = {"format": "json", "columns": None, "options": {}}
 ADD = {"schema_evolution": "add"}

@@ -14,7 +14,7 @@ from tests.spark.reading_cases import CLOCK, INSTANT, WALL, file_of, in_another_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 
 @pytest.fixture
