@@ -57,32 +57,50 @@ def one_commit_at_a_time(spark: SparkSession, table: str) -> Iterator[None]:
         return
     folder = Path(table.removeprefix(LOCAL))
     folder.mkdir(parents=True, exist_ok=True)
-    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API; and a lock of Python's would end with Python
-    file = jvm.java.io.RandomAccessFile(str(folder / _LOCK), "rw")
-    try:
-        _take(file.getChannel(), table)
+    with _lock(spark, str(folder / _LOCK)) as is_taken:
+        began, is_reported = time.monotonic(), False
+        while not is_taken():
+            if not is_reported and time.monotonic() - began > _TOLD_AFTER_SECONDS:
+                sys.stdout.write(f"another process is committing to {table}; waiting for it\n")
+                sys.stdout.flush()
+                is_reported = True
+            time.sleep(_LOOK_SECONDS)
         yield
-    finally:
-        file.close()  # and with it the lock
 
 
-def _take(channel: Any, table: str) -> None:
-    began, is_reported = time.monotonic(), False
-    while not _is_taken(channel):
-        if not is_reported and time.monotonic() - began > _TOLD_AFTER_SECONDS:
-            sys.stdout.write(f"another process is committing to {table}; waiting for it\n")
-            sys.stdout.flush()
-            is_reported = True
-        time.sleep(_LOOK_SECONDS)
+_owners: dict[str, object] = {}
+"""Lock file -> the thread's own object, of the threads of this process that have it open."""
 
 
-def _is_taken(channel: Any) -> bool:
+@contextmanager
+def _lock(spark: SparkSession, path: str) -> Iterator[Callable[[], bool]]:
+    """Give what tries to lock a file in the JVM; the lock is released when the block ends.
+
+    One thread at a time has the file open: whoever closes it releases the locks of all others of this JVM
+    (``FileLock`` of Java, on platform dependencies).
+    """
+    me, file = object(), None
+    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API; and a lock of Python's would end with Python
+
+    def is_taken() -> bool:
+        nonlocal file
+        if _owners.setdefault(path, me) is not me:
+            return False
+        file = file or jvm.java.io.RandomAccessFile(path, "rw")
+        try:
+            return file.getChannel().tryLock() is not None
+        except Py4JJavaError as err:
+            if "OverlappingFileLockException" in str(err.java_exception.getClass().getName()):
+                return False  # by another Python that works in this JVM
+            raise
+
     try:
-        return channel.tryLock() is not None
-    except Py4JJavaError as err:
-        if "OverlappingFileLockException" in str(err.java_exception.getClass().getName()):
-            return False  # by another thread of this JVM
-        raise
+        yield is_taken
+    finally:
+        if file is not None:
+            file.close()
+        if _owners.get(path) is me:
+            del _owners[path]
 
 
 # ---- the log ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -169,6 +170,24 @@ def test_nobody_commits_while_another_one_is_in_the_midst_of_it(
     assert before == (version - 1 if locks else version)
     assert DeltaTable(str(table)).version() == version + 1
     assert DeltaTable(str(table)).to_pyarrow_table()["a"].to_pylist().count(2) == 1
+
+
+def test_whoever_gives_up_waiting_leaves_the_lock_to_another_thread(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = f"file://{tmp_path}"
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commit.time, "sleep", interrupted)
+    with (tmp_path / commit._LOCK).open("w") as file:  # as another process has it
+        with commit.one_commit_at_a_time(spark, table):
+            with pytest.raises(KeyboardInterrupt), commit.one_commit_at_a_time(spark, table):
+                pass
+            with pytest.raises(BlockingIOError):
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 if __name__ == "__main__":
