@@ -85,3 +85,4 @@ bench: venv java
 	@$(BIN)/python benchmarks/merge.py
 	@$(BIN)/python benchmarks/cursor.py
 	@$(BIN)/python benchmarks/cdf.py
+	@$(BIN)/python benchmarks/latency.py

@@ -40,6 +40,7 @@ _SHIPPED = (
 """What the application imports of this package: files by their patterns, and a folder with all in it."""
 
 SCRIPT = str(_PACKAGE / "spark" / "main.py")
+SERVER = str(_PACKAGE / "spark" / "server.py")
 MORE = "more"
 """The argument that lets it wait for further plans."""
 

@@ -14,6 +14,7 @@ from airflow_provider_scope.columns import declared, split_columns
 from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.places import quarantine_of
+from airflow_provider_scope.engines.server import ServedHook
 from airflow_provider_scope.engines.submit import SubmitHook, check_java
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError, StorageError
 from airflow_provider_scope.protocol.log import CheckpointLog
@@ -210,10 +211,7 @@ class SubmitEngine(PlanEngine):
         if self._cancelled:
             self._hook.end()
         batches = counted(events.given, "batch", "batches")
-        self.report(
-            f"starting Spark for {batches} (about 7 s; the first run "
-            f"downloads Delta's jars). Spark's log: {self.log_file}"
-        )
+        self.report(f"{self._hook.beginning.format(batches)}. Spark's log: {self.log_file}")
         try:
             self._hook.run(application.SCRIPT, arguments)
         except ScopeProviderError as err:
@@ -241,7 +239,8 @@ class SubmitEngine(PlanEngine):
         if packages is None and not settings.jars:
             needed = (name for store in reached for name in store.packages)
             packages = tuple(dict.fromkeys([application.delta_package(), *needed]))
-        return SubmitHook(
+        make = ServedHook if settings.server == "auto" else SubmitHook
+        return make(
             conn_id=settings.spark_conn_id,
             log_file=self.log_file,
             on_event=events.take,

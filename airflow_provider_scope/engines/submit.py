@@ -17,7 +17,7 @@ from collections import deque
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
@@ -79,6 +79,9 @@ class SubmitHook(SparkSubmitHook):
         that does not exist for YARN.)
     """
 
+    beginning: ClassVar[str] = "starting Spark for {} (about 7 s; the first run downloads Delta's jars)"
+    """What a person is told before it runs; with how many batches it runs."""
+
     def __init__(
         self,
         *,
@@ -102,6 +105,10 @@ class SubmitHook(SparkSubmitHook):
                 do="correct the connection, or install what is missing on the worker; the next run loads "
                 "the open batches",
             ) from err
+        # The parent logs a command line of a thousand characters; ours is not worth a reader's minute.
+        quiet = logging.getLogger(f"{__name__}.command")
+        quiet.setLevel(logging.WARNING)
+        self._log = quiet  # type: ignore[assignment]
         self.log_file = log_file
         self.on_event = on_event
         self.tail: deque[str] = deque(maxlen=400)
@@ -122,25 +129,35 @@ class SubmitHook(SparkSubmitHook):
         :raises InputError: Spark does not start with its settings.
         :raises DeltaJarsError: Spark could not resolve Delta's jars.
         """
-        if self._ended:
-            raise self._ended_error()
-        self._application_args = arguments
-        # The parent logs a command line of a thousand characters; ours is not worth a reader's minute.
-        quiet = logging.getLogger(f"{__name__}.command")
-        quiet.setLevel(logging.WARNING)
-        self._log = quiet  # type: ignore[assignment]
+        self.run_process(script, arguments, properties(self.settings), self.variables())
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment of Spark's process."""
         environment = environment_without_airflow() | self.environment
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
         environment["PYSPARK_PYTHON"] = environment.get("PYSPARK_PYTHON", sys.executable)
         # Java takes the encoding of file names from the locale, and one that is named may not be installed.
         environment["LC_ALL"] = "C.UTF-8"
+        return environment
+
+    def run_process(
+        self, script: str, arguments: list[str], settings: str, environment: dict[str, str], **popen: Any
+    ) -> None:
+        """Run the application as a process and wait for it; see ``run``.
+
+        :param settings: The text of the file with the settings.
+        :param popen: Further arguments of ``Popen``.
+        """
+        if self._ended:
+            raise self._ended_error()
+        self._application_args = arguments
         self._path = environment["PATH"]
-        with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as settings:
-            settings.write(properties(self.settings))
-            settings.flush()
-            self._properties_file = settings.name
+        with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as file:
+            file.write(settings)
+            file.flush()
+            self._properties_file = file.name
             try:
-                self.submit(script, stdin=subprocess.PIPE, start_new_session=True, env=environment)
+                self.submit(script, stdin=subprocess.PIPE, start_new_session=True, env=environment, **popen)
             except (AirflowException, OSError) as err:
                 raise self._failure(err) from None
             finally:
@@ -152,11 +169,14 @@ class SubmitHook(SparkSubmitHook):
                     self._submit_sp.wait()
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
+        return ["/bin/sh", "-c", _ENDS_WITH_WORKER, "sh", *self.command(application)]
+
+    def command(self, application: str) -> list[str]:
+        """Return the command line of the application's process."""
         binary, *arguments = super()._build_spark_submit_command(application)
         if shutil.which(binary, path=self._path) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), binary)
-        command = [binary, "--load-spark-defaults", *arguments]
-        return ["/bin/sh", "-c", _ENDS_WITH_WORKER, "sh", *command]
+        return [binary, "--load-spark-defaults", *arguments]
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         if self._ended:  # between the look at the start of `run` and the process

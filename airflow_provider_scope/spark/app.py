@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import SparkSession
 
 from airflow_provider_scope.exceptions import (
     InputError,
@@ -22,7 +21,7 @@ from airflow_provider_scope.failures import kind_of, passing_advice
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.files.spec import FileSource
-from airflow_provider_scope.spark import cursor, feed, settings, storage
+from airflow_provider_scope.spark import cursor, feed, server, settings, storage
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.files import file_slice, inference
@@ -42,7 +41,7 @@ from airflow_provider_scope.values import counted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.commit import Transaction
@@ -60,24 +59,22 @@ def main(arguments: list[str]) -> int:
     """
     leave_out_numpy()
     path, *more = arguments
-    spark = SparkSession.builder.getOrCreate()
-    try:
-        load_log_store(spark)
-        run(spark, plans.decode(storage.read(spark, path)))
-        for number in itertools.count(1) if more else ():
-            emit(event="waiting")
-            plan = _awaited(spark, plans.path(path, number))
-            if plan is None or not plan.batches:
-                break
-            run(spark, plan)
-    except Exception as err:  # the boundary of the process: whatever it is becomes the reported cause
-        error = err if isinstance(err, ScopeProviderError) else as_error(err)
-        emit(event="failed", error=error.to_dict())
-        if error is not err:
-            raise
-        return 1
-    finally:
-        spark.stop()
+    with server.opened() as spark:
+        try:
+            load_log_store(spark)
+            run(spark, plans.decode(storage.read(spark, path)))
+            for number in itertools.count(1) if more else ():
+                emit(event="waiting")
+                plan = _awaited(spark, plans.path(path, number))
+                if plan is None or not plan.batches:
+                    break
+                run(spark, plan)
+        except Exception as err:  # the boundary of the process: whatever it is becomes the reported cause
+            error = err if isinstance(err, ScopeProviderError) else as_error(err)
+            emit(event="failed", error=error.to_dict())
+            if error is not err:
+                raise
+            return 1
     return 0
 
 
@@ -104,7 +101,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
             spark.conf.set(name, value)
     emit(event="started")
     target = Target(spark, plan)
-    with ThreadPoolExecutor(max_workers=1) as ahead:
+    with ThreadPoolExecutor(max_workers=1, initializer=server.activate, initargs=(spark,)) as ahead:
         upcoming = _read_ahead(ahead, spark, plan, 0, is_known=not plan.reads_as_table)
         for index, seq in enumerate(plan.batches):
             entry, rows = upcoming

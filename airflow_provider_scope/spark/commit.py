@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from delta import exceptions as delta_errors
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from airflow_provider_scope.delta.commit import explaining_damage, parse, path_of
 from airflow_provider_scope.exceptions import BatchNotInTableError, SchemaMismatchError, UnknownRowsError
 from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.records import notes
-from airflow_provider_scope.spark import settings, storage
+from airflow_provider_scope.spark import server, settings, storage
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.storage import LOCAL
 from airflow_provider_scope.sql import literal, quoted
@@ -57,7 +56,8 @@ def one_commit_at_a_time(spark: SparkSession, table: str) -> Iterator[None]:
         return
     folder = Path(table.removeprefix(LOCAL))
     folder.mkdir(parents=True, exist_ok=True)
-    with _lock(spark, str(folder / _LOCK)) as is_taken:
+    locked = server.locked if server.is_lent() else server.locked_in_jvm
+    with locked(spark, str(folder / _LOCK)) as is_taken:
         began, is_reported = time.monotonic(), False
         while not is_taken():
             if not is_reported and time.monotonic() - began > _TOLD_AFTER_SECONDS:
@@ -66,41 +66,6 @@ def one_commit_at_a_time(spark: SparkSession, table: str) -> Iterator[None]:
                 is_reported = True
             time.sleep(_LOOK_SECONDS)
         yield
-
-
-_owners: dict[str, object] = {}
-"""Lock file -> the thread's own object, of the threads of this process that have it open."""
-
-
-@contextmanager
-def _lock(spark: SparkSession, path: str) -> Iterator[Callable[[], bool]]:
-    """Give what tries to lock a file in the JVM; the lock is released when the block ends.
-
-    One thread at a time has the file open: whoever closes it releases the locks of all others of this JVM
-    (``FileLock`` of Java, on platform dependencies).
-    """
-    me, file = object(), None
-    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API; and a lock of Python's would end with Python
-
-    def is_taken() -> bool:
-        nonlocal file
-        if _owners.setdefault(path, me) is not me:
-            return False
-        file = file or jvm.java.io.RandomAccessFile(path, "rw")
-        try:
-            return file.getChannel().tryLock() is not None
-        except Py4JJavaError as err:
-            if "OverlappingFileLockException" in str(err.java_exception.getClass().getName()):
-                return False  # by another Python that works in this JVM
-            raise
-
-    try:
-        yield is_taken
-    finally:
-        if file is not None:
-            file.close()
-        if _owners.get(path) is me:
-            del _owners[path]
 
 
 # ---- the log ----

@@ -21,6 +21,9 @@ _S = TypeVar("_S")
 EVENT = "@@airflow-provider-scope "
 """The application's events are lines of its output that start with this; the rest is log."""
 
+SERVER_CONNECTION = "AIRFLOW_PROVIDER_SCOPE_SERVER"
+"""The environment variable with the number of an open connection to a server that lends a session."""
+
 _SOURCES: dict[str, Any] = {kind.__name__: kind for kind in get_args(AnySource)}
 
 

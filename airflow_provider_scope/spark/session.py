@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -248,6 +248,9 @@ def load_log_store(spark: SparkSession) -> None:
         return
     jvm: Any = spark._jvm  # noqa: SLF001 - no Python API
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    with suppress(Py4JJavaError):
+        loader.loadClass(LOG_STORE_CLASS)
+        return  # an application before this one, in the same JVM
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     compiler.cook(_SOURCE)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
@@ -34,6 +34,8 @@ class SparkEngine:
     :param packages: Maven coordinates. None is Delta's, for the installed versions of pyspark and
         delta-spark, and those of the store; ``()`` is none, for a cluster that has Delta.
     :param jars: Jar files, instead of ``packages``: for machines that reach no Maven repository.
+    :param server: ``"auto"``: a Spark that stays on the worker runs the batches, and is started if there is
+        none with these settings. ``"never"``: each run starts Spark, and ends it.
     :raises InputError: A value is not valid.
     """
 
@@ -41,6 +43,7 @@ class SparkEngine:
     conf: Mapping[str, str] | None = None
     packages: Sequence[str] | None = None
     jars: Sequence[str] | None = None
+    server: Literal["auto", "never"] = "never"
 
     def __post_init__(self) -> None:
         """Check the fields together; values that are templates are let through."""

@@ -1,0 +1,305 @@
+"""A Spark that stays on a machine and lends sessions to applications: ``server.py <socket> <idle seconds>``.
+
+An application of ours is always a process of its own. One that is lent a session is a Python process without
+a JVM: it works in the server's. Its connection to the server's socket is what it lives by: when that ends, by
+whatever death, the server ends what the application left in the JVM.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from airflow_provider_scope.spark.plan import SERVER_CONNECTION
+from airflow_provider_scope.spark.session import leave_out_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_PORT, _TOKEN = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_LOOK_SECONDS = 0.2
+END_SECONDS = 30.0
+"""How long what an application left in the JVM may take to end; then the server ends itself."""
+FULL = 0.6
+"""The share of its memory that may be in use while it lends nothing; above it, the server ends itself."""
+
+
+# ---- the application's side --------------------------------------------------------------------------
+
+
+@contextmanager
+def opened() -> Iterator[SparkSession]:
+    """Open the session of this application: a session of a server that was handed on, or one of its own."""
+    if SERVER_CONNECTION not in os.environ:
+        spark = SparkSession.builder.getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+        return
+    with socket.socket(fileno=int(os.environ[SERVER_CONNECTION])) as connection:
+        yield _borrowed(_Lines(connection))
+
+
+_lender: _Lines | None = None
+"""The connection to the server of a session that is lent; None in an application with a JVM of its own."""
+
+
+def _borrowed(server: _Lines) -> SparkSession:
+    global _lender  # noqa: PLW0603 - Python has one Spark as well
+    _lender = server
+    welcome = server.receive()
+    os.environ |= {_PORT: str(welcome["port"]), _TOKEN: welcome["token"]}
+    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext(
+        gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    )
+    settings = SparkConf(_jconf=context.getConf())
+    # The first session that Python knows becomes the JVM's default: that stays the server's own.
+    servers = SparkSession(SparkContext(conf=settings, gateway=gateway, jsc=context), _default(gateway.jvm))
+    spark = servers.newSession()
+    activate(spark)
+    thread = gateway.jvm.java.lang.Thread.currentThread().getId()
+    server.send({"tag": spark._jsparkSession.sessionJobTag(), "thread": thread})  # noqa: SLF001
+    for name, value in welcome["conf"].items():
+        spark.conf.set(name, value)
+    return spark
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a session that of this thread: in a server's JVM the default is another one.
+
+    Its jobs get their share of Spark's tasks, and do not wait for the end of those of other applications.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API
+    session: Any = spark._jsparkSession  # noqa: SLF001
+    _sessions(jvm).setActiveSession(session)
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", session.sessionJobTag())
+
+
+def _sessions(jvm: Any) -> Any:
+    return jvm.org.apache.spark.sql.classic.SparkSession
+
+
+def _default(jvm: Any) -> Any:
+    return _sessions(jvm).getDefaultSession().get()
+
+
+def is_lent() -> bool:
+    """Return whether the session of this application is a server's."""
+    return _lender is not None
+
+
+@contextmanager
+def locked(spark: SparkSession, path: str) -> Iterator[Callable[[], bool]]:  # noqa: ARG001 - as the other one
+    """Lock a file through the server, which knows when what we do in its JVM has ended.
+
+    What is given tries to lock it.
+    """
+    lender = cast("_Lines", _lender)
+    try:
+        yield lambda: bool(lender.ask({"lock": path})["locked"])
+    finally:
+        lender.ask({"lock": None})
+
+
+_owners: dict[str, object] = {}
+"""Lock file -> the thread's own object, of the threads of this process that have it open."""
+
+
+@contextmanager
+def locked_in_jvm(spark: SparkSession, path: str) -> Iterator[Callable[[], bool]]:
+    """Give what tries to lock a file in the JVM; the lock is released when the block ends.
+
+    One thread at a time has the file open: whoever closes it releases the locks of all others of this JVM
+    (``FileLock`` of Java, on platform dependencies).
+    """
+    me, file = object(), None
+    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API; and a lock of Python's would end with Python
+
+    def is_taken() -> bool:
+        nonlocal file
+        if _owners.setdefault(path, me) is not me:
+            return False
+        file = file or jvm.java.io.RandomAccessFile(path, "rw")
+        try:
+            return file.getChannel().tryLock() is not None
+        except Py4JJavaError as err:
+            if "OverlappingFileLockException" in str(err.java_exception.getClass().getName()):
+                return False  # by another Python that works in this JVM
+            raise
+
+    try:
+        yield is_taken
+    finally:
+        if file is not None:
+            file.close()
+        if _owners.get(path) is me:
+            del _owners[path]
+
+
+class _Lines:
+    """JSON values over a connection, a line each."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._file = connection.makefile("r", encoding="utf-8")
+
+    def send(self, value: dict[str, Any]) -> None:
+        self._connection.sendall(json.dumps(value).encode() + b"\n")
+
+    def receive(self) -> dict[str, Any]:
+        """Wait for a value.
+
+        :raises ConnectionError: The other side has ended.
+        """
+        line = self._file.readline()
+        if not line.endswith("\n"):
+            msg = "the Spark server has ended"
+            raise ConnectionError(msg)
+        value: dict[str, Any] = json.loads(line)
+        return value
+
+    def ask(self, value: dict[str, Any]) -> dict[str, Any]:
+        self.send(value)
+        return self.receive()
+
+
+# ---- the server's side -------------------------------------------------------------------------------
+
+
+def main(arguments: list[str]) -> int:
+    """Lend sessions until nobody has asked for one for a while."""
+    path, idle_seconds = arguments
+    leave_out_numpy()
+    spark = SparkSession.builder.getOrCreate()
+    with Server(spark, Path(path), float(idle_seconds)) as server:
+        server.serve()
+    spark.stop()
+    return 0
+
+
+class Server:
+    """Lends sessions of one Spark.
+
+    :param path: The socket; whoever may connect to it may use the JVM.
+    :param idle_seconds: How long it waits for an application; then it ends.
+    """
+
+    def __init__(self, spark: SparkSession, path: Path, idle_seconds: float) -> None:
+        self.spark = spark
+        self.path = path
+        self.idle_seconds = idle_seconds
+        self._jvm: Any = spark._jvm  # noqa: SLF001 - no Python API
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._applications: set[threading.Thread] = set()
+        self._is_hung = False
+
+    def __enter__(self) -> Self:
+        mask = os.umask(0o077)
+        try:
+            self._listener.bind(str(self.path))
+        finally:
+            os.umask(mask)
+        self._listener.listen()
+        self._listener.settimeout(_LOOK_SECONDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.path.unlink(missing_ok=True)  # whoever connected until now is served, nobody else
+        self._listener.settimeout(0)
+        with suppress(BlockingIOError):
+            while True:
+                self._start(self._listener.accept()[0])
+        self._listener.close()
+        for thread in self._applications:
+            while thread.is_alive() and not self._is_hung:
+                thread.join(_LOOK_SECONDS)
+        if self._is_hung:
+            os.kill(os.getppid(), signal.SIGKILL)  # the JVM: what does not end there may still write
+
+    def serve(self) -> None:
+        """Lend sessions until it is idle, or its memory is full."""
+        parent, idle_since = os.getppid(), time.monotonic()
+        while time.monotonic() - idle_since < self.idle_seconds and os.getppid() == parent:
+            with suppress(TimeoutError):
+                self._start(self._listener.accept()[0])
+            ended = {thread for thread in self._applications if not thread.is_alive()}
+            self._applications -= ended
+            if self._is_hung or (ended and not self._applications and self._is_full()):
+                return
+            if self._applications or ended:
+                idle_since = time.monotonic()
+
+    def _start(self, connection: socket.socket) -> None:
+        connection.setblocking(True)  # noqa: FBT003 - Python's
+        thread = threading.Thread(target=self._lend, args=[connection], daemon=True)
+        thread.start()
+        self._applications.add(thread)
+
+    def _lend(self, connection: socket.socket) -> None:
+        """Serve one application until its process ends, and then end what it leaves."""
+        application, in_jvm, lock = _Lines(connection), {}, ExitStack()
+        try:
+            with connection, suppress(OSError):
+                if not _is_own(connection):
+                    return
+                conf = application.receive()
+                application.send({"port": int(os.environ[_PORT]), "token": os.environ[_TOKEN], "conf": conf})
+                in_jvm = application.receive()
+                while True:
+                    path = application.receive()["lock"]
+                    application.send({"locked": self._lock(lock, path)})
+        finally:
+            if in_jvm and not self._has_ended(**in_jvm):
+                self._is_hung = True
+            else:
+                lock.close()
+
+    def _lock(self, lock: ExitStack, path: str | None) -> bool:
+        """Release what an application has locked, and lock a file for it, if it wants one."""
+        lock.close()
+        if path and lock.enter_context(locked_in_jvm(self.spark, path))():
+            return True
+        lock.close()
+        return False
+
+    def _has_ended(self, tag: str, thread: int) -> bool:
+        """End the jobs of an application, until its thread in the JVM has ended."""
+        threads = self._jvm.java.lang.management.ManagementFactory.getThreadMXBean()
+        deadline = time.monotonic() + END_SECONDS
+        while threads.getThreadInfo(thread) is not None:
+            if time.monotonic() > deadline:
+                return False
+            self.spark.sparkContext.cancelJobsWithTag(tag)
+            time.sleep(_LOOK_SECONDS)
+        return True
+
+    def _is_full(self) -> bool:
+        self._jvm.java.lang.System.gc()
+        runtime = self._jvm.java.lang.Runtime.getRuntime()
+        return bool(runtime.totalMemory() - runtime.freeMemory() > FULL * runtime.maxMemory())
+
+
+def _is_own(connection: socket.socket) -> bool:
+    """Return whether the other side is a process of this user: the socket's folder may have been opened."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return bool(struct.unpack("3i", credentials)[1] == os.getuid())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
