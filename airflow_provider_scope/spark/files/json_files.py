@@ -79,7 +79,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     rounded = [path for path in paths if source.is_multi_line and re.search(_COMPRESSED, path)]
     # Who declares a double wants the nearest one; who does not, wants to know of digits that it has not.
     exact = _EXACT_INFERRED if source.infers_columns else _EXACT
-    if rounded and not all(isinstance(field.dataType, exact) for field in columns):
+    if rounded and not _has_only(columns, exact):
         raise bad_files(entry, [Problem(path, _ROUNDED, hint=_ROUNDED_HINT) for path in rounded])
     problems = _problems(spark, paths, columns, source)
     with_bad_lines = _files_with_bad_lines(spark, entry, problems, source) if source.quarantines else set()
@@ -95,19 +95,29 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     return pieces
 
 
+def _has_only(kind: T.DataType, leaves: tuple[type[T.DataType], ...]) -> bool:
+    """Return whether all that a type holds, at every depth, is of some types."""
+    changed = map_leaves(kind, lambda leaf: leaf if isinstance(leaf, leaves) else T.NullType())
+    return changed.simpleString() == kind.simpleString()
+
+
 def _rounding_checks(field: T.StructField) -> list[Check]:
-    """Check that a text of a rounded file is no number, and a number no infinity."""
+    """Check that a text of a rounded file is no number, and a number no infinity, at every depth."""
     name = quoted(field.name)
-    if isinstance(field.dataType, T.StringType):
-        number = f"try_cast({name} AS double) IS NOT NULL AND {name} RLIKE '[.eE]'"
-        is_rounded = f"({number}) OR left({name}, 1) IN ('{{', '[')"
-    elif isinstance(field.dataType, (T.FloatType, T.DoubleType)):
-        is_rounded = f"{name} LIKE '%Infinity'"
-    else:
+    is_unrounded = convert_inside(name, field.dataType, _unrounded).is_exact
+    if is_unrounded is None:
         return []
     rule = f"{field.name} may be a number that was rounded, in a compressed multiLine file"
-    passes = f"NOT ({FILE} RLIKE {literal(_COMPRESSED)} AND coalesce({is_rounded}, false))"
-    return [Check(rule, passes, name)]
+    is_other_file = f"NOT ({FILE} RLIKE {literal(_COMPRESSED)})"
+    return [Check(rule, f"{is_other_file} OR {name} IS NULL OR coalesce({is_unrounded}, false)", name)]
+
+
+def _unrounded(value: str, kind: T.DataType) -> Converted:
+    if isinstance(kind, T.StringType):
+        number = f"try_cast({value} AS double) IS NOT NULL AND {value} RLIKE '[.eE]'"
+        return Converted(value, f"NOT (({number}) OR left({value}, 1) IN ('{{', '['))")
+    is_number = isinstance(kind, (T.FloatType, T.DoubleType))
+    return Converted(value, f"{value} NOT LIKE '%Infinity'" if is_number else None)
 
 
 def columns_in_files(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -> T.StructType:
