@@ -56,7 +56,7 @@ def one_commit_at_a_time(spark: SparkSession, table: str) -> Iterator[None]:
         return
     folder = Path(table.removeprefix(LOCAL))
     folder.mkdir(parents=True, exist_ok=True)
-    locked = server.locked if server.is_lent() else server.locked_in_jvm
+    locked = server.locked if server.is_lent() else storage.locked
     with locked(spark, str(folder / _LOCK)) as is_taken:
         began, is_reported = time.monotonic(), False
         while not is_taken():

@@ -19,11 +19,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.plan import SERVER_CONNECTION
 from airflow_provider_scope.spark.session import leave_out_numpy
 
@@ -115,41 +115,6 @@ def locked(spark: SparkSession, path: str) -> Iterator[Callable[[], bool]]:  # n
         yield lambda: bool(lender.ask({"lock": path})["locked"])
     finally:
         lender.ask({"lock": None})
-
-
-_owners: dict[str, object] = {}
-"""Lock file -> the thread's own object, of the threads of this process that have it open."""
-
-
-@contextmanager
-def locked_in_jvm(spark: SparkSession, path: str) -> Iterator[Callable[[], bool]]:
-    """Give what tries to lock a file in the JVM; the lock is released when the block ends.
-
-    One thread at a time has the file open: whoever closes it releases the locks of all others of this JVM
-    (``FileLock`` of Java, on platform dependencies).
-    """
-    me, file = object(), None
-    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API; and a lock of Python's would end with Python
-
-    def is_taken() -> bool:
-        nonlocal file
-        if _owners.setdefault(path, me) is not me:
-            return False
-        file = file or jvm.java.io.RandomAccessFile(path, "rw")
-        try:
-            return file.getChannel().tryLock() is not None
-        except Py4JJavaError as err:
-            if "OverlappingFileLockException" in str(err.java_exception.getClass().getName()):
-                return False  # by another Python that works in this JVM
-            raise
-
-    try:
-        yield is_taken
-    finally:
-        if file is not None:
-            file.close()
-        if _owners.get(path) is me:
-            del _owners[path]
 
 
 class _Lines:
@@ -273,7 +238,7 @@ class Server:
     def _lock(self, lock: ExitStack, path: str | None) -> bool:
         """Release what an application has locked, and lock a file for it, if it wants one."""
         lock.close()
-        if path and lock.enter_context(locked_in_jvm(self.spark, path))():
+        if path and lock.enter_context(storage.locked(self.spark, path))():
             return True
         lock.close()
         return False

@@ -45,7 +45,7 @@ def canonical(location: str) -> str:
         if location.startswith("dbfs:"):
             problem = "is in the file system of Databricks, which only its clusters see"
             do = (
-                "write the address in the storage after it, such as "
+                "write the address of the storage that it stands for, such as "
                 "'abfss://container@account.dfs.core.windows.net/folder'"
             )
         elif _NAME_IN_CATALOG.fullmatch(location):

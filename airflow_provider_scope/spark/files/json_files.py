@@ -109,7 +109,7 @@ def _rounding_checks(field: T.StructField) -> list[Check]:
         return []
     rule = f"{field.name} may be a number that was rounded, in a compressed multiLine file"
     is_other_file = f"NOT ({FILE} RLIKE {literal(_COMPRESSED)})"
-    return [Check(rule, f"{is_other_file} OR {name} IS NULL OR coalesce({is_unrounded}, false)", name)]
+    return [Check(rule, f"({is_other_file} OR {name} IS NULL OR coalesce({is_unrounded}, false))", name)]
 
 
 def _unrounded(value: str, kind: T.DataType) -> Converted:
