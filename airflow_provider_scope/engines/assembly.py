@@ -124,6 +124,8 @@ class RunContext:
     poll_interval: float | None = None
     deadline: float | None = None
     """When the task's time is over, seconds since the epoch."""
+    resumed: bool = False
+    """Whether the try goes on after a wait: a job that failed meanwhile fails it."""
     session: Any = None
     """The session of Spark that runs the batches; None starts an application."""
 
@@ -235,6 +237,7 @@ def scope_engine(
         script=script,
         report=context.report,
         table_storage=table_storage,
+        resumed=context.resumed,
     )
     return runner, scripts.files_that_fit
 

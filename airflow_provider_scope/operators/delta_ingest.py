@@ -200,7 +200,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         """Run once; the values are rendered now, and validated again."""
         return self._run(context, None)
 
-    def _run(self, context: Context, first_batch: int | None) -> dict[str, Any]:
+    def _run(self, context: Context, first_batch: int | None, *, resumed: bool = False) -> dict[str, Any]:
         from airflow_provider_scope.engines.assembly import assemble
 
         self._ti = context["ti"]
@@ -215,7 +215,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
                 self._wait_until_over(ingest)
             index = context["ti"].map_index if _is_mapped(context["ti"]) else None
             address = address_of(ingest, (self.dag_id, self.task_id), index, self.storage_conn_id)
-            run = self._run_context(context)
+            run = replace(self._run_context(context), resumed=resumed)
             if isinstance(ingest.write, Merge) and not (ingest.write.primary_key or ingest.write.merge_key):
                 self.log.warning(
                     "Merge has neither primary_key nor merge_key: rows are added, as with append"
@@ -249,7 +249,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     def resume(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Go on after a wait: like ``execute``, from the start, with what the log and the jobs say now."""
         self.log.info("resumed: %s", event)
-        return self._run(context, (event or {}).get("first_batch"))
+        return self._run(context, (event or {}).get("first_batch"), resumed=True)
 
     def resume_when_over(self, context: Context, event: Any = None) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
         """Begin now that all files of the interval are old enough."""

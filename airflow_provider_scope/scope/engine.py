@@ -72,6 +72,8 @@ class ScopeRunner:
     script: Callable[[BatchIdentity, OffsetEntry], str]
     table_storage: Storage
     report: Callable[[str], None] = logger.info
+    resumed: bool = False
+    """Whether this try has waited for a job before: what ended meanwhile ended under its eyes."""
     fences_without_table: ClassVar[bool] = True
     """A record closes a batch, and its job is ended."""
     outlives_task: ClassVar[bool] = True
@@ -173,7 +175,7 @@ class ScopeRunner:
         self.script(BatchIdentity(work.pipeline, entry.seq, number), entry)
 
     def _run_batch(self, work: Work, entry: OffsetEntry) -> None:
-        failed_here = False
+        failed_here = self.resumed
         while True:
             attempts = self.log.attempts(entry.seq)
             version = newest_version(work.table, self.table_storage)

@@ -225,6 +225,29 @@ def test_a_lost_trigger_fails_no_task_whose_job_is_fine(world, error):
     assert world.rows_are_those_of(1)
 
 
+def test_a_job_that_failed_while_it_was_waited_for_fails_the_try_and_the_next_one_submits_again(
+    world, monkeypatch
+):
+    monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
+    world.open(state_seconds={"Running": 3600.0})
+    world.land(1)
+    with DAG("scope_fails_late", schedule=None):
+        operator = load(world, deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(a_context())
+    job_id = deferred.value.trigger.job_id
+    assembly.ScopeHook().cancel_job(job_id)
+
+    with pytest.raises(ScopeJobFailedError, match=job_id):
+        operator.resume(a_context(), {"job_id": job_id, "status": "cancelled", "first_batch": 0})
+    jobs_then = len(world.jobs())
+    with pytest.raises(TaskDeferred):
+        operator.execute(a_context())
+
+    assert jobs_then == 1
+    assert [outcome(job) for job in world.jobs()] == ["cancelled", "waiting"]
+
+
 def test_a_task_over_its_time_cancels_the_job_that_it_waits_for(world, monkeypatch):
     monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
     world.open(state_seconds={"Running": 3600.0})
