@@ -7,6 +7,7 @@ whatever death, the server ends what the application left in the JVM.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _PORT, _TOKEN = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _LOOK_SECONDS = 0.2
+_DEATH_SIGNAL = 1
+"""``PR_SET_PDEATHSIG`` of Linux: what a process is sent when the one that started it ends."""
 END_SECONDS = 30.0
 """How long what an application left in the JVM may take to end; then the server ends itself."""
 FULL = 0.6
@@ -150,6 +153,8 @@ class _Lines:
 def main(arguments: list[str]) -> int:
     """Lend sessions until nobody has asked for one for a while."""
     path, idle_seconds = arguments
+    # What it lends is in the JVM that started it: without that, nobody may find it any more.
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
     leave_out_numpy()
     spark = SparkSession.builder.getOrCreate()
     with Server(spark, Path(path), float(idle_seconds)) as server:

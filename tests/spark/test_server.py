@@ -161,11 +161,15 @@ def test_a_server_that_was_killed_is_started_again(home: Path, tmp_path: Path) -
     land(pipe, 1)
     pipe.run()
     (java,) = servers(home)
+    processes = psutil.process_iter(["ppid", "cmdline"])
+    (lends,) = (p for p in processes if p.info["ppid"] == java.pid and "server.py" in str(p.info["cmdline"]))
     java.kill()
     java.wait()
     land(pipe, 2)
 
     pipe.run()
+
+    assert not lends.is_running()
 
     assert pipe.rows() == [(1,), (2,)]
 
