@@ -1,14 +1,15 @@
-"""How long the same small files take into Delta: this package, and Structured Streaming.
+"""How long the same files take into Delta: this package, Structured Streaming, and no Spark at all.
 
     python benchmarks/ingest_vs_structured_streaming.py [--files 4000] [--rows 1000] [--repeats 3]
 
-Three ways, in turn, each a process of its own with the same files in each batch: this package;
+Four ways, in turn, each a process of its own with the same files in each batch: this package;
 ``readStream`` with ``AvailableNow`` at Spark's and Delta's defaults; the same with this package's session
-settings. Times are from the start of spark-submit, or of our run, to its end, JVM start included. Importing
-Airflow (seconds) is not counted: a task has it behind it before either of the two begins. A run with one
-file, before all else, shows what starting costs. The rows of the three tables are compared. The last lines
-give the ratios of the medians, theirs / ours: of wall times, and of CPU times, which say more on a machine
-that others use.
+settings; and, as the limit of this machine, pyarrow and deltalake in one process, which check nothing.
+Times are from the start of spark-submit, or of our run, to its end, JVM start included. Importing Airflow
+(seconds) is not counted: a task has it behind it before any of them begins. A run with one file, before all
+else, shows what starting costs. The rows of the tables are compared. The last lines give the ratios of the
+medians, theirs / ours: of wall times, and of CPU times, which say more on a machine that others use; and how
+many times the limit this package takes once Spark has started.
 """
 
 from __future__ import annotations
@@ -75,6 +76,23 @@ spark.stop()
 """
 
 
+LIMIT = """
+import sys, time
+from pathlib import Path
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+landing, table, per_batch = sys.argv[1:]
+began, cpu = time.monotonic(), time.process_time()
+files = sorted(str(path) for path in Path(landing).iterdir())
+for seq, start in enumerate(range(0, len(files), int(per_batch))):
+    rows = ds.dataset(files[start : start + int(per_batch)], format="parquet").scanner().to_reader()
+    mark = CommitProperties(app_transactions=[Transaction("benchmark", seq)])
+    write_deltalake(table, rows, mode="append", commit_properties=mark)
+print("seconds", time.monotonic() - began, time.process_time() - cpu)
+"""
+
+
 def land(folder: Path, files: int, rows: int) -> None:
     """Write the files; no two rows are alike."""
     folder.mkdir()
@@ -126,21 +144,21 @@ def main() -> int:
     landing, log = folder / "landing", folder / "spark.log"
     land(landing, args.files, args.rows)
     land(folder / "one", 1, args.rows)
-    for name, text in (("ours.py", OURS), ("streaming.py", STREAMING)):
+    for name, text in (("ours.py", OURS), ("streaming.py", STREAMING), ("limit.py", LIMIT)):
         (folder / name).write_text(text)
     delta = {
         k: v for k, v in application.REQUIRED_CONF.items() if k.endswith(("extensions", "spark_catalog"))
     }
     tuned = {**application.REQUIRED_CONF, **application.LOCAL_CONF}
     per_batch = str(args.files_per_batch)
-    times: dict[str, list[tuple[float, float]]] = {"ours": [], "default": [], "tuned": []}
+    times: dict[str, list[tuple[float, float]]] = {way: [] for way in ("ours", "default", "tuned", "limit")}
 
     def ours(files: Path, table: Path) -> list[str]:
         script, *arguments = (str(path) for path in (folder / "ours.py", files, table))
         return [sys.executable, script, *arguments, per_batch, str(log)]
 
-    seconds, cpu = timed(ours(folder / "one", folder / "table of one file"), log)
-    print(f"one file    {seconds:7.1f} s {cpu:7.1f} s of CPU", flush=True)
+    start = timed(ours(folder / "one", folder / "table of one file"), log)
+    print(f"one file    {start[0]:7.1f} s {start[1]:7.1f} s of CPU", flush=True)
     print(f"{args.files:,} files of {args.rows:,} rows, {per_batch} in a batch, {os.cpu_count()} cores")
     correct = True
     for repeat in range(args.repeats):
@@ -148,6 +166,8 @@ def main() -> int:
             table = folder / f"{way}-{repeat}"
             if way == "ours":
                 command = ours(landing, table)
+            elif way == "limit":
+                command = [sys.executable, str(folder / "limit.py"), str(landing), str(table), per_batch]
             else:
                 arguments = [str(landing), str(table), per_batch, str(folder / f"{way}-{repeat}-checkpoint")]
                 command = submit(folder / "streaming.py", delta if way == "default" else tuned, arguments)
@@ -167,6 +187,8 @@ def main() -> int:
         medians = {way: statistics.median(run[part] for run in runs) for way, runs in times.items()}
         default, tuned_ratio = medians["default"] / medians["ours"], medians["tuned"] / medians["ours"]
         print(f"ratio default {default:.2f}, ratio tuned {tuned_ratio:.2f}{unit}")
+        times_limit = (medians["ours"] - start[part]) / medians["limit"]
+        print(f"once Spark has started {times_limit:.1f} times the limit{unit}")
     return 0 if correct else 1
 
 
