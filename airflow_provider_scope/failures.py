@@ -25,7 +25,7 @@ _OF_A_SETTING = re.compile(
     r"\[(INVALID_CONF_VALUE|INVALID_DRIVER_MEMORY|INVALID_EXECUTOR_MEMORY|CANNOT_MODIFY_CONFIG)"
 )
 _LIKE_A_SETTING = re.compile(
-    r"flag can be true or false|must be a positive number|java\.lang\.NumberFormatException"
+    r"flag can be true or false|must be a positive number|to unknown queue|java\.lang\.NumberFormatException"
     r"|ClassNotFoundException"
 )
 """Texts about a setting to which Spark gives no error condition."""

@@ -48,12 +48,12 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": _INTEGRATION,
                 "python-modules": [
-                    "airflow_provider_scope.triggers.scope_job",
+                    "airflow_provider_scope.triggers.job",
                     "airflow_provider_scope.triggers.gen1_files",
                 ],
             }
         ],
-        "extra-links": ["airflow_provider_scope.links.scope_job.ScopeJobLink"],
+        "extra-links": ["airflow_provider_scope.links.job.JobLink"],
         "connection-types": [_adla_scope(), _adls_gen1()],
         "config": {
             "adla_scope": {

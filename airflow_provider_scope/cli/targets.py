@@ -13,8 +13,11 @@ from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, address_of, say, set_address
 from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines.assembly import RunContext
+from airflow_provider_scope.engines.jobs import manager_of
 from airflow_provider_scope.exceptions import InputError, TableError
 from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.intervals import IntervalLog, known_intervals
@@ -195,12 +198,18 @@ def engine_of(args: Namespace, log: CheckpointLog) -> Engine:
     if not is_spark and (args.engine == "scope" or log.has_attempts()):
         table = canonical_uri(args.delta_location)
         return scope_runner(args.scope_conn_id, log, table, args.storage_conn_id)
+    context = RunContext(
+        task="airflow scope", log_file=log_file(), report=say, storage_conn_id=args.storage_conn_id
+    )
+    conn_id = getattr(args, "spark_conn_id", None)
+    if conn_id and manager_of(connection_of(conn_id), None, context.log_file):
+        conn_id = None  # what a command commits is empty, and any Spark can do it
     ingest = Ingest(
         delta_location=args.delta_location,
         source=FileSource(roots="/", format="parquet"),  # no command reads it
-        engine=SparkEngine(spark_conn_id=getattr(args, "spark_conn_id", None)),
+        engine=SparkEngine(spark_conn_id=conn_id),
     )
-    return assembly.spark_engine(ingest, log, log_file(), args.storage_conn_id, report=say)
+    return assembly.spark_engine(ingest, log, context)
 
 
 def log_file() -> Path:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import airflow_provider_scope
 from airflow_provider_scope.exceptions import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_provider_scope.specs import SparkEngine
 
 _PACKAGE = Path(airflow_provider_scope.__file__).parent
 _SHIPPED = (
@@ -41,8 +47,6 @@ _SHIPPED = (
 
 SCRIPT = str(_PACKAGE / "spark" / "main.py")
 SERVER = str(_PACKAGE / "spark" / "server.py")
-MORE = "more"
-"""The argument that lets it wait for further plans."""
 
 EXCLUDED_PACKAGES = (
     "io.delta:delta-kernel-api",
@@ -106,6 +110,17 @@ def delta_package() -> str:
     return f"io.delta:delta-spark_{major}.{minor}_2.13:{_installed('delta-spark')}"
 
 
+def packages_of(settings: SparkEngine, needed: Iterable[str]) -> tuple[str, ...]:
+    """Return the Maven coordinates of an application: those that the user names, else Delta's and others.
+
+    :param needed: What Spark needs beside Delta; it may name one twice.
+    :raises InputError: Delta or pyspark is not installed.
+    """
+    if settings.packages is not None or settings.jars:
+        return tuple(settings.packages or ())
+    return tuple(dict.fromkeys([delta_package(), *needed]))
+
+
 def _installed(name: str) -> str:
     try:
         return version(name)
@@ -119,8 +134,12 @@ def _installed(name: str) -> str:
 
 
 def write_zip(path: Path) -> None:
-    """Pack what the application imports; it runs where neither this package nor Airflow is installed."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    """Pack what the application imports; it runs where neither this package nor Airflow is installed.
+
+    The same code gives the same bytes, whenever and wherever it was installed.
+    """
+    with zipfile.ZipFile(path, "w") as archive:
         for place in (place for pattern in _SHIPPED for place in sorted(_PACKAGE.glob(pattern))):
             for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-                archive.write(file, Path(_PACKAGE.name) / file.relative_to(_PACKAGE))
+                name = zipfile.ZipInfo(str(Path(_PACKAGE.name) / file.relative_to(_PACKAGE)))
+                archive.writestr(name, file.read_bytes(), zipfile.ZIP_DEFLATED)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 import uuid
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_scope.delta.log import table_columns
 from airflow_provider_scope.delta.schema import evolve
 from airflow_provider_scope.engines import clock
+from airflow_provider_scope.engines.cluster import ClusterEngine, check_for_cluster, check_no_application
+from airflow_provider_scope.engines.jobs import manager_of
 from airflow_provider_scope.engines.places import check_one_store, check_places
-from airflow_provider_scope.engines.spark import SessionEngine, SubmitEngine
-from airflow_provider_scope.engines.submit import check_client_mode
+from airflow_provider_scope.engines.spark import PlanEngine, SessionEngine, SubmitEngine
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks import databases as database_hooks
 from airflow_provider_scope.hooks.scope import ScopeHook
@@ -29,7 +31,7 @@ from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
 from airflow_provider_scope.scope.assembly import Scripts, check_scope, check_unchanged
 from airflow_provider_scope.scope.engine import ScopeRunner
-from airflow_provider_scope.scope.submission import JobSettings, JobWait
+from airflow_provider_scope.scope.submission import Jobs, JobSettings, JobWait
 from airflow_provider_scope.sources.cursor import databases, newer
 from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_J = TypeVar("_J", bound=Jobs)
 INLINE_WAIT_SECONDS = 15.0
 """How long a deferrable task polls a job in the worker: a deferral costs some seconds, and one that ends
 within ten makes Airflow 3.3 fail the task."""
@@ -130,30 +133,18 @@ class RunContext:
     """The session of Spark that runs the batches; None starts an application."""
 
 
-def spark_engine(
-    ingest: Ingest,
-    log: CheckpointLog,
-    log_file: Path,
-    storage_conn_id: str | None = None,
-    *,
-    report: Callable[[str], None] = logger.info,
-    session: Any = None,
-) -> SubmitEngine | SessionEngine:
+def spark_engine(ingest: Ingest, log: CheckpointLog, context: RunContext) -> PlanEngine:
     """Return the running engine for a user's ``SparkEngine``.
 
-    :param storage_conn_id: The connection of the stores.
-    :param report: Takes each line of progress.
-    :param session: The session that runs the batches; None starts an application.
-    :raises InputError: An open batch was submitted as a SCOPE job, Spark cannot reach a location, or its
-        driver would run on a cluster.
+    :raises InputError: An open batch was submitted as a SCOPE job, or Spark cannot reach a location.
     :raises ConnectionMissingError: There is no such Spark connection.
     """
     settings, source = ingest.engine, ingest.source
     if not isinstance(settings, SparkEngine):
         msg = "the engine is not Spark"
         raise TypeError(msg)
-    conn_id = settings.spark_conn_id
-    check_client_mode(connection_of(conn_id) if conn_id else None, settings.conf)
+    connection = connection_of(settings.spark_conn_id) if settings.spark_conn_id else None
+    manager = manager_of(connection, settings.conf, context.log_file)
     with_jobs = [entry.seq for entry in repair.open_entries(log) if log.attempts(entry.seq)]
     if with_jobs:
         raise InputError(
@@ -163,7 +154,8 @@ def spark_engine(
             "abandon the batch with --engine scope",
         )
     table = canonical_uri(ingest.delta_location)
-    stores = {uri: store_of(uri, storage_conn_id) for uri in (table, log.location, *source.folders[:1])}
+    places = (table, log.location, *source.folders[:1])
+    stores = {uri: store_of(uri, context.storage_conn_id) for uri in places}
     _check_for_spark(stores)
     of_plan: dict[str, Any] = {
         "ingest": ingest,
@@ -171,15 +163,42 @@ def spark_engine(
         "table_storage": stores[table].storage,
         "database": _database_of(source),
     }
-    if session is not None:
-        return SessionEngine(**of_plan, session=session)
-    return SubmitEngine(
+    if context.session is not None:
+        return SessionEngine(**of_plan, session=context.session)
+    if manager is None:
+        return SubmitEngine(
+            **of_plan,
+            settings=settings,
+            log_file=context.log_file,
+            new_id=new_id,
+            report=context.report,
+            stores=tuple(stores.values()),
+        )
+    check_for_cluster(ingest, settings, [table, log.location, *source.folders], manager)
+    return ClusterEngine(
         **of_plan,
         settings=settings,
-        log_file=log_file,
-        new_id=new_id,
-        report=report,
-        stores=tuple(stores.values()),
+        wait=replace(_wait(manager, context, math.inf, manager.poll_interval), forgets_ended=True),
+        stores=stores,
+        report=context.report,
+        resumed=context.resumed,
+    )
+
+
+def _wait(jobs: _J, context: RunContext, timeout_seconds: float, poll_seconds: float) -> JobWait[_J]:
+    """Return how jobs are waited for.
+
+    :param poll_seconds: Where the task does not say.
+    """
+    return JobWait(
+        jobs=jobs,
+        timeout_seconds=timeout_seconds,
+        poll_seconds=context.poll_interval or poll_seconds,
+        inline_wait_seconds=INLINE_WAIT_SECONDS if context.deferrable else None,
+        clock=time.time,
+        sleep=time.sleep,
+        random=random.random,
+        deadline=context.deadline,
     )
 
 
@@ -197,6 +216,7 @@ def scope_engine(
     :raises InputError: SCOPE jobs cannot do what the task asks for.
     """
     check_scope(ingest)
+    check_no_application(log)
     name = engine.job_tag or context.task.rpartition(".")[2]
     check_tag("job_tag" if engine.job_tag else "task_id", name)
     hook = ScopeHook(engine.scope_conn_id)
@@ -217,15 +237,8 @@ def scope_engine(
 
     runner = ScopeRunner(
         log=log,
-        wait=JobWait(
-            jobs=hook,
-            timeout_seconds=engine.job_timeout_seconds or defaults.job_timeout_seconds,
-            poll_seconds=context.poll_interval or defaults.poll_interval,
-            inline_wait_seconds=INLINE_WAIT_SECONDS if context.deferrable else None,
-            clock=time.time,
-            sleep=time.sleep,
-            random=random.random,
-            deadline=context.deadline,
+        wait=_wait(
+            hook, context, engine.job_timeout_seconds or defaults.job_timeout_seconds, defaults.poll_interval
         ),
         settings=JobSettings(
             name=name,
@@ -256,9 +269,7 @@ def assemble(ingest: Ingest, context: RunContext) -> tuple[MicroBatchExecution, 
         source, engine = _files_and_jobs(ingest, ingest.engine, log, context)
     else:
         source = _SOURCES[type(ingest.source)](ingest, ingest.source, log, conn_id)
-        engine = spark_engine(
-            ingest, log, context.log_file, conn_id, report=context.report, session=context.session
-        )
+        engine = spark_engine(ingest, log, context)
     _check_intervals(ingest, log, request, source, conn_id)
     execution = MicroBatchExecution(
         log,

@@ -187,13 +187,13 @@ class SubmitEngine(PlanEngine):
             paths.append(plans.path(first, len(paths)))
             self.storage.replace(paths[-1], plans.encode(self.plan(work, entries, fence=fence)))
 
-        events = ApplicationEvents(self.report, self.log_file, give, more)
+        events = ApplicationEvents(self.report, give, more)
         folder = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-"))
         try:
             events.give(entries)
             archive = folder / "application.zip"
             application.write_zip(archive)
-            self._run(archive, [first, *([application.MORE] if more else [])], events)
+            self._run(archive, [first, *([plans.MORE] if more else [])], events)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             for path in paths:
@@ -222,7 +222,7 @@ class SubmitEngine(PlanEngine):
                 logger.warning("Spark failed after it had run all batches: %s", err.what)
         finally:
             self._hook = None
-        events.check()
+        events.check(f"Full log: {self.log_file}")
 
     def _make_hook(self, archive: Path, events: ApplicationEvents) -> SubmitHook:
         settings = self.settings
@@ -235,10 +235,7 @@ class SubmitEngine(PlanEngine):
             environment.update(store.environment)
         conf.update(settings.conf or {})
         conf.update({name: setting.value for name, setting in EXACT_AT_START.items()})
-        packages = settings.packages
-        if packages is None and not settings.jars:
-            needed = (name for store in reached for name in store.packages)
-            packages = tuple(dict.fromkeys([application.delta_package(), *needed]))
+        packages = application.packages_of(settings, (name for store in reached for name in store.packages))
         make = ServedHook if settings.server == "auto" else SubmitHook
         return make(
             conn_id=settings.spark_conn_id,
@@ -264,16 +261,14 @@ class ApplicationEvents:
     def __init__(
         self,
         report: Callable[[str], None],
-        log_file: Path,
-        write_plan: Callable[[Sequence[OffsetEntry]], None],
-        more: More | None,
+        write_plan: Callable[[Sequence[OffsetEntry]], None] | None = None,
+        more: More | None = None,
     ) -> None:
         self.given = self.done = 0
         """How many batches it was given, and has committed."""
         self.failure: ScopeProviderError | None = None
         """The error that ended it, as it told it."""
         self._report = report
-        self._log_file = log_file
         self._write_plan = write_plan
         self._more = more
         self._error_while_waiting: ScopeProviderError | None = None
@@ -282,7 +277,8 @@ class ApplicationEvents:
 
     def give(self, entries: Sequence[OffsetEntry]) -> None:
         self.given += len(entries)
-        self._write_plan(entries)
+        if self._write_plan:
+            self._write_plan(entries)
 
     def take(self, event: dict[str, Any]) -> None:
         """Take what the application tells, and answer one that waits."""
@@ -310,14 +306,15 @@ class ApplicationEvents:
             self._error_while_waiting = err  # for when it has ended
             return ()
 
-    def check(self) -> None:
+    def check(self, hint: str) -> None:
         """Raise what went wrong, now that the application has ended.
 
+        :param hint: Where the reader of the error finds more.
         :raises ScopeProviderError: The application's own error, as the class that it was there.
         """
         if self._error_while_waiting is not None:
             raise self._error_while_waiting
         if self.failure is not None:
             end = "\n" if "\n" in self.failure.do else ". "  # after a list, it is no part of the last choice
-            self.failure.do += f"{end}Full log: {self._log_file}"
+            self.failure.do += f"{end}{hint}"
             raise self.failure

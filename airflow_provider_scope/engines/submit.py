@@ -370,11 +370,11 @@ DEPLOY_MODE = "spark.submit.deployMode"
 _IN_DEFAULTS = re.compile(rf"^\s*{re.escape(DEPLOY_MODE)}(?:\s*[=:]\s*|\s+)(\S+)", re.MULTILINE)
 
 
-def check_client_mode(connection: Connection | None, conf: Mapping[str, Any] | None) -> None:
-    """Check that the driver runs on the worker, by the first place that names a deploy mode, as Spark looks.
+def deploy_mode(connection: Connection | None, conf: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Return where Spark's driver is to run, and which place says so: the first one, as Spark looks.
 
     :param connection: The Spark connection; None is local mode.
-    :raises InputError: It would run on the cluster.
+    :return: ``client`` or ``cluster``; and the place, empty if none says anything.
     """
     places: list[tuple[str, Any]] = [(f"conf[{DEPLOY_MODE!r}]", (conf or {}).get(DEPLOY_MODE))]
     if connection is not None:
@@ -388,9 +388,8 @@ def check_client_mode(connection: Connection | None, conf: Mapping[str, Any] | N
         ]
     for where, mode in places:
         if mode:
-            if str(mode).strip().lower() == "cluster":
-                raise _cluster_mode_refused(where, has_connection=connection is not None)
-            return
+            return ("cluster" if str(mode).strip().lower() == "cluster" else "client"), where
+    return "client", ""
 
 
 def defaults_file() -> Path | None:
@@ -419,15 +418,21 @@ def _mode_of_defaults(file: Path | None) -> str | None:
     return modes[-1] if modes else None
 
 
-def _cluster_mode_refused(where: str, *, has_connection: bool) -> InputError:
+def cluster_mode_refused(where: str, connection: Connection | None) -> InputError:
+    """Return the error for a driver that cannot run on the cluster.
+
+    :param where: The place that asks for it.
+    """
     do = "use client mode, where the driver runs on the worker: "
-    if has_connection:
-        do += "deploy mode `client` in the connection wins over conf and spark-defaults.conf"
-    else:
+    if connection is None:
+        why = "Spark in local mode has no other machine"
         do += f"leave {DEPLOY_MODE} out of conf, `client` is the default"
+    else:
+        why = f"the master {connection.host} takes no driver in Python that this package could wait for"
+        do += "deploy mode `client` in the connection wins over conf and spark-defaults.conf. A master on "
+        do += "YARN, and a connection of type livy, run the driver on the cluster"
     return InputError(
-        f"{where} asks for deploy mode cluster, which is not supported: the driver would run on another "
-        "machine, and outlive the task.",
+        f"{where} asks for deploy mode cluster, which is not supported here: {why}.",
         kept="everything; nothing was read or written",
         do=do,
     )

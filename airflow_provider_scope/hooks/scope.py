@@ -46,6 +46,11 @@ class ScopeHook(ServiceHook):
         """
         return defaults_of(self._fields)
 
+    @property
+    def poll_interval(self) -> float:
+        """Seconds between two looks at a job, where the task does not say."""
+        return self.defaults.poll_interval
+
     @cached_property
     def _client(self) -> AdlaClient:
         return AdlaClient(self._http)

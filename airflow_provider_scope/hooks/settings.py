@@ -93,14 +93,17 @@ class ScopeDefaults:
 
 
 class Fields:
-    """The fields of a connection: an empty field counts as missing."""
+    """The fields of a connection: an empty field counts as missing.
 
-    def __init__(self, connection: Connection) -> None:
+    :param scheme: Of a host that has none.
+    """
+
+    def __init__(self, connection: Connection, scheme: str = "https") -> None:
         self.conn_id = connection.conn_id
         self.conn_type = connection.conn_type or ""
         self.host = connection.host or ""
         self.port = connection.port
-        self.scheme = connection.schema or "https"
+        self.scheme = connection.schema or scheme
         self.login = connection.login or None
         self.password = connection.password or None
         self._prefix = f"extra__{connection.conn_type}__"
@@ -196,7 +199,7 @@ def service_of(fields: Fields, suffix: str) -> Service:
     :raises InputError: There is no account, or the host is not the account's and not this machine.
     """
     account = fields.text("account_name")
-    url, host = _url(fields)
+    url, host = url_of(fields)
     if host and not account and not is_loopback(host):
         account = host.partition(".")[0]
     if not account:
@@ -248,7 +251,7 @@ def _delta_root(fields: Fields) -> str | None:
     return f"{root}/{base}" if base else root
 
 
-def _url(fields: Fields) -> tuple[str, str]:
+def url_of(fields: Fields) -> tuple[str, str]:
     """Return the URL that the host field means, and its host; empty texts if there is none."""
     text = fields.host.strip().rstrip("/")
     if not text:

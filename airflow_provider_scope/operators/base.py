@@ -16,14 +16,14 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import is_late
-from airflow_provider_scope.links.scope_job import ScopeJobLink
+from airflow_provider_scope.links.job import JobLink
 from airflow_provider_scope.protocol.commands import Address
 from airflow_provider_scope.sources.kinds import AnySource
 from airflow_provider_scope.specs import Checkpoint, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.specs.ingest import WITH_COLUMNS
 from airflow_provider_scope.specs.write import WriteSpec
 from airflow_provider_scope.templates import KeepsPlainTexts
-from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger, is_over
+from airflow_provider_scope.triggers.job import JobTrigger, is_over
 
 try:
     from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
@@ -46,7 +46,7 @@ RESUME = "resume"
 class JobWaitingOperator(KeepsPlainTexts):
     """Base of operators whose tasks defer while a job runs."""
 
-    operator_extra_links = (ScopeJobLink(),)
+    operator_extra_links = (JobLink(),)
 
     job_url = ""
     """The address of the newest job, for its button."""
@@ -62,7 +62,7 @@ class JobWaitingOperator(KeepsPlainTexts):
     def wait_in_triggerer(
         self,
         running: JobRunningError,
-        scope_conn_id: str,
+        conn_id: str,
         poll_interval: float | None,
         first_batch: int | None = None,
     ) -> NoReturn:
@@ -72,8 +72,8 @@ class JobWaitingOperator(KeepsPlainTexts):
         """
         self.log.info("%s The worker is free until it has ended.", running.what)
         self.defer(
-            trigger=ScopeJobTrigger(
-                scope_conn_id=scope_conn_id,
+            trigger=JobTrigger(
+                conn_id=conn_id,
                 job_id=running.job_id,
                 poll_interval=poll_interval,
                 deadline=running.deadline,

@@ -20,7 +20,7 @@ from airflow_provider_scope.columns import is_late
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.engines.places import check_literal_places
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
-from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.operators import intervals
 from airflow_provider_scope.operators.base import (
     JobWaitingOperator,
@@ -35,7 +35,7 @@ from airflow_provider_scope.operators.base import (
 )
 from airflow_provider_scope.protocol.commands import Address
 from airflow_provider_scope.specs import Checkpoint, Merge, ScopeEngine, SparkEngine, TableSpec
-from airflow_provider_scope.specs.engine import may_be_scope
+from airflow_provider_scope.specs.engine import may_outlive_task
 from airflow_provider_scope.specs.ingest import (
     ARGUMENTS,
     SELECT_ALL,
@@ -172,8 +172,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
 
     @property
     def operator_extra_links(self) -> Collection[BaseOperatorLink]:  # type: ignore[override]
-        """Return the button of the newest SCOPE job, unless the batches run on Spark."""
-        return JobWaitingOperator.operator_extra_links if may_be_scope(engine_of(self)) else ()
+        """Return the button of the newest job, unless the batches run in the task's own process group."""
+        return JobWaitingOperator.operator_extra_links if may_outlive_task(engine_of(self)) else ()
 
     def ingest(self, map_index: int | None = None) -> Ingest | None:
         """Return the arguments as they are now, validated; None if one is known only when the task runs.
@@ -276,11 +276,11 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         time.sleep(seconds)
 
     def _defer(self, ingest: Ingest | None, running: JobRunningError, first: int | None) -> NoReturn:
-        engine = ingest.engine if ingest else None
-        if not isinstance(engine, ScopeEngine):
-            msg = "only SCOPE jobs are waited for"
+        conn_id = ingest.engine.conn_id if ingest else None
+        if conn_id is None:
+            msg = "what runs in the task's own process group is not waited for"
             raise TypeError(msg)
-        self.wait_in_triggerer(running, engine.scope_conn_id, self.poll_interval, first)
+        self.wait_in_triggerer(running, conn_id, self.poll_interval, first)
 
     def _run_context(self, context: Context) -> RunContext:
         from airflow_provider_scope.engines.assembly import RunContext
@@ -323,10 +323,12 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
 
     def _note_job(self, ingest: Ingest | None) -> None:
         """Keep the address of the newest job, for its button."""
-        if self._runner and self._runner.newest_job and ingest:
+        if self._runner and self._runner.newest_job and ingest and ingest.engine.conn_id:
+            from airflow_provider_scope.engines.jobs import jobs_of
+
             with warn_on_failure(self.log, "The button to the job is missing"):
-                hook = ScopeHook(ingest.engine.scope_conn_id)  # type: ignore[union-attr] # as its runner
-                self.job_url = hook.url_of(self._runner.newest_job)
+                jobs = jobs_of(connection_of(ingest.engine.conn_id))
+                self.job_url = jobs.url_of(self._runner.newest_job)
 
 
 def _plain(value: Any) -> Any:

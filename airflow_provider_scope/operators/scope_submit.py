@@ -128,7 +128,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
         self.deferrable = deferrable
         self.poll_interval = poll_interval
         self._ti: Any = None
-        self._waiting: JobWait | None = None
+        self._waiting: JobWait[ScopeHook] | None = None
         self._check()
 
     def _check(self) -> None:
@@ -215,7 +215,9 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
             "attempt": submission.attempt,
         }
 
-    def _submission(self, context: Context, hook: ScopeHook, wait: JobWait, *, resumed: bool) -> Submission:
+    def _submission(
+        self, context: Context, hook: ScopeHook, wait: JobWait[ScopeHook], *, resumed: bool
+    ) -> Submission:
         """Return the attempt to go on with."""
         stored = _stored(context)
         if resumed and stored is None and context.get("task_state_store") is not None:

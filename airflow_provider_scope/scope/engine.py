@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.protocol.recovery import TableState
     from airflow_provider_scope.scope.jobs import Job
-    from airflow_provider_scope.scope.submission import Jobs
+    from airflow_provider_scope.scope.submission import ScopeJobs
     from airflow_provider_scope.stores.protocol import Storage
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class ScopeRunner:
     """
 
     log: CheckpointLog
-    wait: JobWait
+    wait: JobWait[ScopeJobs]
     settings: JobSettings
     script: Callable[[BatchIdentity, OffsetEntry], str]
     table_storage: Storage
@@ -82,7 +82,7 @@ class ScopeRunner:
     """The job that was waited for last."""
 
     @property
-    def jobs(self) -> Jobs:
+    def jobs(self) -> ScopeJobs:
         """The service."""
         return self.wait.jobs
 

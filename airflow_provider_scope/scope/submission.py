@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from airflow_provider_scope.exceptions import (
     JobNotEndedError,
@@ -25,10 +25,7 @@ CANCEL_SECONDS = 600.0
 
 
 class Jobs(Protocol):
-    """What is needed of the service; ``ScopeHook`` has it."""
-
-    def submit_job(self, job_id: str, new: NewJob) -> Job:
-        """Submit a job, or adopt the same one."""
+    """What a wait needs of the service that runs jobs: SCOPE jobs, or applications of Spark."""
 
     def get_job(self, job_id: str) -> Job | None:
         """Describe a job; None only if the service does not know it."""
@@ -37,11 +34,21 @@ class Jobs(Protocol):
         """Ask for a job's end."""
 
 
+class ScopeJobs(Jobs, Protocol):
+    """What is needed of Azure Data Lake Analytics; ``ScopeHook`` has it."""
+
+    def submit_job(self, job_id: str, new: NewJob) -> Job:
+        """Submit a job, or adopt the same one."""
+
+
+_J = TypeVar("_J", bound=Jobs)
+
+
 @dataclass
-class JobWait:
+class JobWait(Generic[_J]):
     """Waits for jobs in the worker.
 
-    :param timeout_seconds: From a job's submission; then it is cancelled.
+    :param timeout_seconds: From a job's submission; then it is cancelled. Infinite is never.
     :param poll_seconds: Between two looks.
     :param inline_wait_seconds: How long one job is waited for in the worker; None is to its end.
     :param clock: Seconds since the epoch.
@@ -50,7 +57,7 @@ class JobWait:
     :param deadline: When a job is cancelled although its own time is not over, by the same clock.
     """
 
-    jobs: Jobs
+    jobs: _J
     timeout_seconds: float
     poll_seconds: float
     inline_wait_seconds: float | None
@@ -58,6 +65,8 @@ class JobWait:
     sleep: Callable[[float], None]
     random: Callable[[], float]
     deadline: float | None = None
+    forgets_ended: bool = False
+    """Whether a job that the service does not know has ended; else its submission may still arrive."""
     running: str | None = field(default=None, repr=False)
     """The job that is waited for."""
 
@@ -69,9 +78,18 @@ class JobWait:
         :raises JobRunningError: It is still running; the next try goes on with it.
         :raises JobNotEndedError: It was cancelled and does not end.
         """
+        self.running = job_id
+        try:
+            return self._wait(job_id, owner)
+        finally:
+            self.running = None
+
+    def _wait(self, job_id: str, owner: str) -> Job | None:
         began = self.clock()
         while True:
             job = self.jobs.get_job(job_id)
+            if job is None and self.forgets_ended:
+                return None
             submitted = (job.submitted_at_ms or 0) / 1000 if job and job.submitted_at_ms else began
             deadline = submitted + self.timeout_seconds
             if self.deadline is not None:
@@ -96,23 +114,25 @@ class JobWait:
                     kept="what was recorded before; the job goes on",
                     do="nothing: the next try goes on with the same job",
                     job_id=job_id,
-                    deadline=deadline,
+                    deadline=None if deadline == float("inf") else deadline,
                 )
-            self.running = job_id
             self.sleep(step.seconds)
-            self.running = None
 
     def check_time(self, owner: str) -> None:
         """Refuse to submit a job that would be cancelled at once.
 
         :raises ScopeJobFailedError: The deadline is over.
         """
-        if self.deadline is not None and self.clock() >= self.deadline:
+        if self.is_over_time():
             raise ScopeJobFailedError(
                 f"The task's execution_timeout has run out; the job {owner} was not submitted.",
                 kept="what was recorded before; the rest stays logged",
                 do="the next try goes on with it; give the task more time, or fewer batches in a run",
             )
+
+    def is_over_time(self) -> bool:
+        """Whether the task's own time has run out."""
+        return self.deadline is not None and self.clock() >= self.deadline
 
     def await_end(self, job_id: str) -> Job | None:
         """Wait until a job that was cancelled has ended; None if the service does not know it.
@@ -127,8 +147,8 @@ class JobWait:
                     f"{CANCEL_SECONDS / 60:g} minutes later.",
                     kept="what was recorded before; no further job was submitted, because this one may still "
                     "change the table",
-                    do="look at the job in the portal, or ask who runs the account to end it; the next try "
-                    "waits for it again, and goes on once it has ended",
+                    do="look at the job where the service shows it, or ask who runs it to end it; the next "
+                    "try waits for it again, and goes on once it has ended",
                 )
             self.sleep(min(self.poll_seconds, deadline - self.clock()))
         return job

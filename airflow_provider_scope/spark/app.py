@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,6 +28,8 @@ from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.files import file_slice, inference
 from airflow_provider_scope.spark.files.listing import KEPT, NOT_SEEN
 from airflow_provider_scope.spark.session import (
+    SPARK_ERRORS,
+    copy_events,
     emit,
     leave_out_numpy,
     load_log_store,
@@ -55,15 +58,18 @@ WAITS_SECONDS = 120.0
 def main(arguments: list[str]) -> int:
     """Run the plan whose path is given; report by events on standard output.
 
-    With a second argument it then waits for further plans, until one has no batches.
+    :param arguments: The path; then ``MORE`` to wait for further plans, until one has no batches, and
+        ``REPORT`` to write the events beside the plan as well.
     """
     leave_out_numpy()
-    path, *more = arguments
+    path, *options = arguments
     with server.opened() as spark:
         try:
             load_log_store(spark)
+            if plans.REPORT in options:
+                copy_events(_Copy(spark, plans.events_path(path)).add)
             run(spark, plans.decode(storage.read(spark, path)))
-            for number in itertools.count(1) if more else ():
+            for number in itertools.count(1) if plans.MORE in options else ():
                 emit(event="waiting")
                 plan = _awaited(spark, plans.path(path, number))
                 if plan is None or not plan.batches:
@@ -76,6 +82,23 @@ def main(arguments: list[str]) -> int:
                 raise
             return 1
     return 0
+
+
+class _Copy:
+    """The events so far, in a file of a store: it takes no single lines."""
+
+    def __init__(self, spark: SparkSession, uri: str) -> None:
+        self._spark = spark
+        self._uri = uri
+        self._lines = ""
+
+    def add(self, line: str) -> None:
+        """Write one more; what cannot be written is missing in the task's log, and nowhere else."""
+        self._lines += line
+        try:
+            storage.replace(self._spark, self._uri, self._lines.encode())
+        except (OSError, *SPARK_ERRORS) as err:
+            sys.stderr.write(f"{self._uri} could not be written: {short_cause(err)}\n")
 
 
 def _awaited(spark: SparkSession, path: str) -> Plan | None:

@@ -20,6 +20,10 @@ FORMAT = 1
 _S = TypeVar("_S")
 EVENT = "@@airflow-provider-scope "
 """The application's events are lines of its output that start with this; the rest is log."""
+MORE = "more"
+"""The argument that lets the application wait for further plans."""
+REPORT = "report"
+"""The argument that lets it write its events beside its plan, too: nobody reads its output."""
 
 SERVER_CONNECTION = "AIRFLOW_PROVIDER_SCOPE_SERVER"
 """The environment variable with the number of an open connection to a server that lends a session."""
@@ -118,6 +122,11 @@ def path(first: str, number: int) -> str:
     :param number: How many came before it.
     """
     return f"{first}-{number}" if number else first
+
+
+def events_path(path: str) -> str:
+    """Return where an application writes its events that was told to, beside its plan."""
+    return f"{path}.events"
 
 
 def encode(plan: Plan) -> bytes:

@@ -23,7 +23,7 @@ from airflow_provider_scope.spark import settings
 from airflow_provider_scope.spark.plan import EVENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -60,10 +60,21 @@ def with_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[No
                 spark.conf.set(name, old)
 
 
+_copies: list[Callable[[str], None]] = []
+
+
 def emit(**event: Any) -> None:
-    """Write an event as a line of the output."""
-    sys.stdout.write(EVENT + json.dumps(event) + "\n")
+    """Write an event as a line of the output, and to whoever asked for a copy."""
+    line = json.dumps(event) + "\n"
+    sys.stdout.write(EVENT + line)
     sys.stdout.flush()
+    for copy in _copies:
+        copy(line)
+
+
+def copy_events(copy: Callable[[str], None]) -> None:
+    """Hand the line of each event from now on to a function, too."""
+    _copies.append(copy)
 
 
 _CAUSE = re.compile(

@@ -56,6 +56,16 @@ def read(spark: SparkSession, uri: str, at_most: int | None = None) -> bytes:
         raise
 
 
+def replace(spark: SparkSession, uri: str, data: bytes) -> None:
+    """Create or replace a file; whoever reads it meanwhile may see the beginning of it alone."""
+    if uri.startswith(LOCAL):
+        Path(uri.removeprefix(LOCAL)).write_bytes(data)
+        return
+    overwrite = True
+    with closing(_filesystem(spark, uri).create(_path(spark, uri), overwrite)) as stream:
+        stream.write(data)
+
+
 def at_once(act: Callable[[_A], _B], files: Sequence[_A], most: int = LOOKS_AT_ONCE) -> list[_B]:
     """Run a function for each file, several at a time; the results are in the order of the files."""
     with ThreadPoolExecutor(most, thread_name_prefix="scope-files") as pool:

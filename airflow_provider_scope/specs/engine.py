@@ -27,13 +27,15 @@ _SIZE = re.compile(r"\d+[kmgt]?", re.IGNORECASE)
 class SparkEngine:
     """Spark, through ``spark-submit``.
 
-    :param spark_conn_id: A Spark connection. None is Spark inside the task's own process group
-        (``local[*]``), and needs nothing but Java.
+    :param spark_conn_id: A connection of type ``spark`` or ``livy``. None is Spark inside the task's own
+        process group (``local[*]``), and needs nothing but Java.
     :param conf: Spark configuration; it overrides the provider's, except for settings on which exactness
         depends.
     :param packages: Maven coordinates. None is Delta's, for the installed versions of pyspark and
         delta-spark, and those of the store; ``()`` is none, for a cluster that has Delta.
     :param jars: Jar files, instead of ``packages``: for machines that reach no Maven repository.
+    :param shared_folders: Folders that every machine of the cluster mounts at the same path, if its manager
+        runs the driver: places on other disks are refused.
     :param server: ``"auto"``: a Spark that stays on the worker runs the batches, and is started if there is
         none with these settings. ``"never"``: each run starts Spark, and ends it.
     :raises InputError: A value is not valid.
@@ -44,6 +46,12 @@ class SparkEngine:
     packages: Sequence[str] | None = None
     jars: Sequence[str] | None = None
     server: Literal["auto", "never"] = "never"
+    shared_folders: Sequence[str] = ()
+
+    @property
+    def conn_id(self) -> str | None:
+        """The connection of what runs the jobs; None if the task's own process group does."""
+        return self.spark_conn_id
 
     def __post_init__(self) -> None:
         """Check the fields together; values that are templates are let through."""
@@ -117,15 +125,20 @@ class ScopeEngine:
     feature_previews: Sequence[str] | None = None
     settings: Mapping[str, str | int | float | bool] | None = None
 
+    @property
+    def conn_id(self) -> str:
+        """The connection of what runs the jobs."""
+        return self.scope_conn_id
+
 
 _OF_SCOPE = {field.name for field in fields(ScopeEngine)}
 
 
-def may_be_scope(value: Any) -> bool:
-    """Whether an engine is SCOPE's, or is only known when the task runs."""
+def may_outlive_task(value: Any) -> bool:
+    """Whether an engine has jobs elsewhere, or is only known when the task runs."""
     if value is None or isinstance(value, SparkEngine):
-        return False
-    return bool(_OF_SCOPE & set(value)) if isinstance(value, Mapping) else True
+        return bool(value and value.conn_id)
+    return bool((_OF_SCOPE | {"spark_conn_id"}) & set(value)) if isinstance(value, Mapping) else True
 
 
 def engine_from(value: Any) -> SparkEngine | ScopeEngine:

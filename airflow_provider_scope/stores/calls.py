@@ -322,7 +322,7 @@ def _error_text(body: bytes) -> tuple[str, str]:
     """Find code and text in the error bodies that were recorded.
 
     They are ``{"error": {"code", "message"}}``, ``{"Message"}`` with a capital (a full queue),
-    ``{"RemoteException": {"exception", "message"}}``, plain text and nothing at all.
+    ``{"RemoteException": {"exception", "message"}}``, ``{"msg"}`` (Livy), plain text and nothing at all.
     """
     text = body.decode(errors="replace").strip()
     try:
@@ -337,7 +337,7 @@ def _error_text(body: bytes) -> tuple[str, str]:
     if not isinstance(inner, Mapping):
         return "", text
     code = inner.get("code") or inner.get("exception") or ""
-    message = inner.get("message") or inner.get("Message")
+    message = inner.get("message") or inner.get("Message") or inner.get("msg")
     return str(code), str(message) if message else text
 
 

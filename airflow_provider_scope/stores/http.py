@@ -63,7 +63,9 @@ class HttpClient:
     :param base_url: ``https://<host>``, or ``http://`` to this machine itself; to any host without a secret.
     :param tokens: The bearer token; None for plain WebHDFS, whose redirects lead to other hosts, and hold
         all that these need.
-    :param user: The caller's name at plain WebHDFS.
+    :param user: The caller's name at a plain service of Hadoop.
+    :param auth: What signs the requests in place of a token.
+    :param headers: Of each request.
     :param timeout_seconds: For the connection, and for each wait for a part of the answer.
     :param repeating: How to try again after transport errors, 429 and 5xx.
     :param retry_on_error_messages: Texts of refusals (4xx) that pass: a fragment, or ``re:`` and a
@@ -77,6 +79,8 @@ class HttpClient:
         tokens: Tokens | None,
         *,
         user: str | None = None,
+        auth: requests.auth.AuthBase | None = None,
+        headers: Mapping[str, str] | None = None,
         timeout_seconds: float = 30.0,
         repeating: Repeating | None = None,
         retry_on_error_messages: Sequence[str] = (),
@@ -84,8 +88,10 @@ class HttpClient:
         self.base_url = base_url.rstrip("/")
         self.repeating = repeating or Repeating()
         self._identity = {"user.name": user} if user else {}
-        self._origin = _checked_origin(self.base_url, has_secret=tokens is not None)
+        self._origin = _checked_origin(self.base_url, has_secret=bool(tokens or auth))
         self._tokens = tokens
+        self._auth = auth
+        self._headers = dict(headers or {})
         self._timeout = timeout_seconds
         self._patterns = [_pattern(text) for text in retry_on_error_messages]
         self._session = _session(use_environment=self._origin[0] == "https")
@@ -212,8 +218,8 @@ class HttpClient:
                 params=request.params,
                 json=request.json,
                 data=request.data,
-                headers=None if request.data is None else {"Content-Type": "application/octet-stream"},
-                auth=_Bearer(token),
+                headers={**self._headers, **_content_type(request.data)},
+                auth=self._auth or _Bearer(token),
                 timeout=self._timeout,
                 allow_redirects=False,
                 stream=True,
@@ -247,7 +253,7 @@ class HttpClient:
     def _redirected(self, target: str, doing: str) -> str:
         """Check the target of a redirect: no token goes to another host, and nothing from https to http."""
         origin = _origin(target)
-        if self._tokens or origin is None or (self._origin[0], origin[0]) == ("https", "http"):
+        if self._tokens or self._auth or origin is None or (self._origin[0], origin[0]) == ("https", "http"):
             return self._url(target, doing)
         return target
 
@@ -293,6 +299,10 @@ class _NoCookies(requests.cookies.RequestsCookieJar):
 
     def set_cookie(self, *_: Any, **__: Any) -> None:
         """Do nothing."""
+
+
+def _content_type(data: bytes | None) -> dict[str, str]:
+    return {} if data is None else {"Content-Type": "application/octet-stream"}
 
 
 def _session(*, use_environment: bool) -> requests.Session:

@@ -197,7 +197,7 @@ def loaded_files(
 # ---- the wait ----
 
 SHORTEST_HOLD_SECONDS = 10.0
-"""See ``triggers.scope_job``: a trigger that fires sooner makes Airflow 3.3 fail the task."""
+"""See ``triggers.job``: a trigger that fires sooner makes Airflow 3.3 fail the task."""
 
 TEXT_LIMIT_BYTES = 1024
 """JSON of each text in an event."""

@@ -24,7 +24,7 @@ from airflow_provider_scope.exceptions import InputError, JobRunningError, Scope
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.specs import FileSource, ScopeEngine, SparkEngine, TableSpec
-from airflow_provider_scope.triggers import scope_job
+from airflow_provider_scope.triggers import job as job_trigger
 from tests.scope.conftest import ROOT, start_emulator, world
 
 __all__ = ["start_emulator", "world"]
@@ -59,18 +59,18 @@ def test_a_dag_loads_its_files_by_one_job(run_dag, world):
 
 def test_a_long_job_frees_the_worker_and_is_waited_for_by_the_trigger(run_dag, world, monkeypatch):
     monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(scope_job, "SHORTEST_HOLD_SECONDS", 0.2)
+    monkeypatch.setattr(job_trigger, "SHORTEST_HOLD_SECONDS", 0.2)
     world.open(state_seconds={"Running": 1.0})
     world.land(1)
     waits = []
-    watch = scope_job.ScopeJobTrigger._watch
+    watch = job_trigger.JobTrigger._watch
 
     async def watched(self, began):
         status = await watch(self, began)
         waits.append((self.job_id, status))
         return status
 
-    monkeypatch.setattr(scope_job.ScopeJobTrigger, "_watch", watched)
+    monkeypatch.setattr(job_trigger.JobTrigger, "_watch", watched)
     with DAG("scope_deferred", schedule=None) as dag:
         load(world, deferrable=True, poll_interval=0.2)
 
@@ -84,7 +84,7 @@ def test_a_long_job_frees_the_worker_and_is_waited_for_by_the_trigger(run_dag, w
 
 def test_the_report_of_a_task_that_waited_holds_the_batches_of_before(run_dag, world, monkeypatch):
     monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 1.0)
-    monkeypatch.setattr(scope_job, "SHORTEST_HOLD_SECONDS", 0.2)
+    monkeypatch.setattr(job_trigger, "SHORTEST_HOLD_SECONDS", 0.2)
     world.open(state_seconds={"Running": 0.7, "Queued": 0.0})
     world.land(1, 2, 3)
     with DAG("scope_report", schedule=None) as dag:
@@ -124,7 +124,7 @@ def test_a_deferred_wait_looks_as_often_as_the_task_or_else_the_connection_says(
         intervals.append(interval_seconds)
         raise RuntimeError
 
-    monkeypatch.setattr(scope_job, "next_step", stop)
+    monkeypatch.setattr(job_trigger, "next_step", stop)
     monkeypatch.setattr("airflow_provider_scope.hooks.scope.ScopeHook.get_job", lambda *_: "a job")
     with pytest.raises(RuntimeError):
         asyncio.run(deferred.value.trigger._watch(0.0))
@@ -133,12 +133,12 @@ def test_a_deferred_wait_looks_as_often_as_the_task_or_else_the_connection_says(
 
 
 def test_a_trigger_is_stored_as_ids_and_numbers():
-    trigger = scope_job.ScopeJobTrigger(scope_conn_id="c", job_id="j", poll_interval=3, deadline=7.5)
+    trigger = job_trigger.JobTrigger(conn_id="c", job_id="j", poll_interval=3, deadline=7.5)
 
     assert trigger.serialize() == (
-        "airflow_provider_scope.triggers.scope_job.ScopeJobTrigger",
+        "airflow_provider_scope.triggers.job.JobTrigger",
         {
-            "scope_conn_id": "c",
+            "conn_id": "c",
             "job_id": "j",
             "poll_interval": 3,
             "deadline": 7.5,
@@ -170,7 +170,7 @@ def test_the_button_of_the_task_leads_to_its_job(run_dag, world):
 
     (job,) = world.jobs()
     (ti,) = run.get_task_instances()
-    link = ti.xcom_pull(task_ids="load", key="_link_ScopeJobLink")
+    link = ti.xcom_pull(task_ids="load", key="_link_JobLink")
     assert link == f"{world.emulator.url}/Jobs/{job.job_id}"
 
 
@@ -290,7 +290,7 @@ def test_a_trigger_that_is_killed_cancels_the_job_only_if_the_task_is_over(
     world.land(1)
     with pytest.raises(JobRunningError) as running:
         world.run(deferrable=True)
-    trigger = scope_job.ScopeJobTrigger(scope_conn_id="adla_scope_default", job_id=running.value.job_id)
+    trigger = job_trigger.JobTrigger(conn_id="adla_scope_default", job_id=running.value.job_id)
     trigger.task_instance = SimpleNamespace(dag_id="d", run_id="r", task_id="load", map_index=-1)
     monkeypatch.setattr(
         RuntimeTaskInstance, "get_task_states", staticmethod(lambda **asked: {"r": {"load": state}})

@@ -29,7 +29,7 @@ from airflow_provider_scope.operators.base import TaskDeferralError
 from airflow_provider_scope.operators.scope_submit import ScopeSubmitJobOperator
 from airflow_provider_scope.scope.jobs import NewJob, outcome
 from airflow_provider_scope.scope.submission import is_ours
-from airflow_provider_scope.triggers import scope_job
+from airflow_provider_scope.triggers import job as job_trigger
 from tests.docs.pages import DOCS, section
 from tests.scope.conftest import start_emulator, world
 
@@ -92,7 +92,7 @@ class Try:
     def resume(self, **more: Any) -> dict[str, Any]:
         return self.task(**more).resume(self.context(), {"status": "succeeded"})
 
-    def defers(self, monkeypatch: pytest.MonkeyPatch, **more: Any) -> scope_job.ScopeJobTrigger:
+    def defers(self, monkeypatch: pytest.MonkeyPatch, **more: Any) -> job_trigger.JobTrigger:
         """Execute while the job runs; give the trigger that waits for it."""
         monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
         with pytest.raises(TaskDeferred) as deferred:
@@ -162,7 +162,7 @@ def test_a_retry_submits_another_job_after_one_that_failed(run_dag, world):
 
 def test_a_long_job_is_waited_for_by_the_trigger(run_dag, world, monkeypatch):
     monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(scope_job, "SHORTEST_HOLD_SECONDS", 0.2)
+    monkeypatch.setattr(job_trigger, "SHORTEST_HOLD_SECONDS", 0.2)
     world.open(state_seconds={"Running": 1.0})
     with DAG("script_deferred", schedule=None) as dag:
         ScopeSubmitJobOperator(task_id="report", script=SCRIPT, deferrable=True, poll_interval=0.2)

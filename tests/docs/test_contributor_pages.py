@@ -112,10 +112,10 @@ def test_the_path_through_the_code_names_what_exists_in_at_most_eight_steps():
 def test_what_a_deferral_calls_exists():
     from airflow_provider_scope.hooks.scope import ScopeHook
     from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
-    from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger
+    from airflow_provider_scope.triggers.job import JobTrigger
 
     (drawing,) = blocks(section(DOCS / "scope.md", "## Waiting"), "mermaid")
-    classes = (DeltaIncrementalIngestOperator, ScopeHook, ScopeJobTrigger)
+    classes = (DeltaIncrementalIngestOperator, ScopeHook, JobTrigger)
     operator, hook, trigger = classes
     called = re.findall(r"->>(\w+): (\w+)\(\)", drawing.text)
 

@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import inspect
 import re
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -257,7 +256,7 @@ def test_the_progress_that_is_shown_is_what_the_engine_reports():
     log = re.search(r"Spark's log: (\S+)", progress)
     assert log
     lines: list[str] = []
-    events = ApplicationEvents(lines.append, Path(log[1]), lambda entries: None, None)
+    events = ApplicationEvents(lines.append)
 
     events.take({"event": "batch", "seq": 8, "what": "5 files", "version": None, "seconds": 0.2})
     events.take({"event": "batch", "seq": 9, "what": "2 files", "version": 9, "seconds": 1.4})

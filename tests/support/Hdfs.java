@@ -9,7 +9,8 @@ public class Hdfs {
         conf.set("hadoop.http.staticuser.user", System.getProperty("user.name"));
         MiniDFSCluster cluster = new MiniDFSCluster.Builder(conf, new File(arguments[0])).build();
         cluster.waitActive();
-        System.out.println("port " + cluster.getNameNode().getHttpAddress().getPort());
+        int http = cluster.getNameNode().getHttpAddress().getPort();
+        System.out.println("ports " + http + " " + cluster.getNameNodePort());
         while (System.in.read() >= 0) { }
         System.exit(0);
     }

@@ -41,11 +41,15 @@ def install() -> Path:
 
 
 class Hdfs:
-    """Where the namenode's HTTP service is; files are put and read without this package."""
+    """Where the namenode's HTTP service is; files are put and read without this package.
 
-    def __init__(self, port: int) -> None:
+    `uri` is where Hadoop's own clients find it.
+    """
+
+    def __init__(self, port: int, own_port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.authority = f"127.0.0.1:{port}"
+        self.uri = f"hdfs://127.0.0.1:{own_port}"
         self.session = requests.Session()
         self.session.trust_env = False
 
@@ -104,8 +108,8 @@ def start() -> Hdfs:
     atexit.register(server.wait)
     atexit.register(server.stdin.close)
     for line in server.stdout:
-        port = re.fullmatch(r"port (\d+)\n", line)
-        if port:
-            return Hdfs(int(port[1]))
+        ports = re.fullmatch(r"ports (\d+) (\d+)\n", line)
+        if ports:
+            return Hdfs(int(ports[1]), int(ports[2]))
     msg = f"HDFS did not start: {log.read_text()[-2000:]}"
     raise RuntimeError(msg)

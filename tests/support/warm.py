@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable, QueryBuilder
@@ -37,7 +37,9 @@ def use_in_tasks(monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
     monkeypatch.setenv("JAVA_HOME", "/there/is/no/java")  # nothing starts another one unnoticed
     make = assembly.spark_engine
     monkeypatch.setattr(
-        assembly, "spark_engine", lambda *args, **named: make(*args, **{**named, "session": session})
+        assembly,
+        "spark_engine",
+        lambda ingest, log, context: make(ingest, log, replace(context, session=session)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Deploy mode cluster is refused wherever it comes from, and nothing is logged before."""
+"""Where the driver runs, and what is refused before anything is logged because of it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Connection
 
-from airflow_provider_scope.engines.submit import DEPLOY_MODE, check_client_mode
-from airflow_provider_scope.exceptions import ConnectionMissingError, InputError
+from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines.cluster import check_no_application
+from airflow_provider_scope.engines.submit import DEPLOY_MODE, deploy_mode
+from airflow_provider_scope.exceptions import ConnectionMissingError, InputError, ServiceUnavailableError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
-from airflow_provider_scope.specs import FileSource, SparkEngine
+from airflow_provider_scope.specs import Checkpoint, FileSource, SparkEngine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,12 +34,11 @@ def a_cluster(mode: str | None = None) -> Connection:
     return Connection(conn_id="big", conn_type="spark", host="yarn", extra=extra)
 
 
-def refusal(connection: Connection | None, conf: dict[str, Any] | None = None) -> str:
-    with pytest.raises(InputError) as caught:
-        check_client_mode(connection, conf)
-    assert caught.value.kept
-    assert "`client`" in caught.value.do
-    return caught.value.what.partition(" asks for")[0]
+def place(connection: Connection | None, conf: dict[str, Any] | None = None) -> str:
+    """Return the place that asks for the cluster."""
+    mode, where = deploy_mode(connection, conf)
+    assert mode == "cluster"
+    return where
 
 
 def defaults(tmp_path: Path, text: str) -> None:
@@ -45,9 +46,9 @@ def defaults(tmp_path: Path, text: str) -> None:
 
 
 def test_the_connection_and_the_conf_of_the_engine_are_looked_at():
-    assert refusal(a_cluster("cluster")) == "The Spark connection 'big'"
-    assert refusal(a_cluster(), {DEPLOY_MODE: "Cluster "}) == f"conf['{DEPLOY_MODE}']"
-    assert refusal(None, {DEPLOY_MODE: "cluster"}) == f"conf['{DEPLOY_MODE}']"
+    assert place(a_cluster("cluster")) == "The Spark connection 'big'"
+    assert place(a_cluster(), {DEPLOY_MODE: "Cluster "}) == f"conf['{DEPLOY_MODE}']"
+    assert place(None, {DEPLOY_MODE: "cluster"}) == f"conf['{DEPLOY_MODE}']"
 
 
 @pytest.mark.parametrize(
@@ -56,25 +57,25 @@ def test_the_connection_and_the_conf_of_the_engine_are_looked_at():
 def test_the_defaults_of_the_worker_are_looked_at(tmp_path, line):
     defaults(tmp_path, f"spark.ui.enabled false\n#{DEPLOY_MODE} client\n{line}\n")
 
-    assert refusal(a_cluster()) == str(tmp_path / "conf" / "spark-defaults.conf")
+    assert place(a_cluster()) == str(tmp_path / "conf" / "spark-defaults.conf")
 
 
 def test_the_environment_is_looked_at(monkeypatch):
     monkeypatch.setenv("DEPLOY_MODE", "cluster")
 
-    assert refusal(a_cluster()) == "The variable DEPLOY_MODE of the worker"
+    assert place(a_cluster()) == "The variable DEPLOY_MODE of the worker"
 
 
 def test_the_first_place_that_names_a_mode_decides_as_for_spark(tmp_path):
     defaults(tmp_path, f"{DEPLOY_MODE} cluster\n")
 
-    check_client_mode(a_cluster("client"), {DEPLOY_MODE: "cluster"})
-    check_client_mode(a_cluster(), {DEPLOY_MODE: "client"})
-    check_client_mode(None, None)  # local Spark sets its own
+    assert deploy_mode(a_cluster("client"), {DEPLOY_MODE: "cluster"})[0] == "client"
+    assert deploy_mode(a_cluster(), {DEPLOY_MODE: "client"})[0] == "client"
+    assert deploy_mode(None, None)[0] == "client"  # local Spark sets its own
 
 
 def test_without_a_word_of_it_spark_takes_client_mode():
-    check_client_mode(a_cluster(), {})
+    assert deploy_mode(a_cluster(), {}) == ("client", "")
 
 
 def an_operator(tmp_path: Path, **engine: Any) -> DeltaIncrementalIngestOperator:
@@ -94,13 +95,60 @@ def context() -> dict[str, Any]:
     return {"ti": ti, "outlet_events": {}}
 
 
-def test_a_run_on_such_a_connection_fails_for_good_before_anything_is_logged(tmp_path, monkeypatch):
-    monkeypatch.setenv("AIRFLOW_CONN_BIG", '{"conn_type": "spark", "extra": {"deploy-mode": "cluster"}}')
+YARN = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+MANAGER = {"yarn_resourcemanager_webapp_address": "http://127.0.0.1:1"}
+LIVY = {"conn_type": "livy", "host": "127.0.0.1", "port": 1, "extra": {"http_retries": 0}}
 
-    with pytest.raises(AirflowFailException, match="asks for deploy mode cluster, which is not supported"):
-        an_operator(tmp_path, spark_conn_id="big").execute(context())
 
+@pytest.mark.parametrize(
+    ("connection", "engine", "message"),
+    [
+        pytest.param(
+            {**YARN, "host": "spark://a:7077"},
+            {},
+            "asks for deploy mode cluster, which is not supported here: the master spark://a:7077",
+            id="no driver in Python",
+        ),
+        pytest.param(
+            YARN, {}, "yarn_resourcemanager_webapp_address=None: expected the address", id="no address"
+        ),
+        pytest.param(
+            {**YARN, "extra": {**YARN["extra"], **MANAGER}},
+            {},
+            "table is on a disk of the worker, and the machines of big do not see it",
+            id="a disk of the worker, YARN",
+        ),
+        pytest.param(LIVY, {}, "table is on a disk of the worker", id="a disk of the worker, Livy"),
+        pytest.param(
+            LIVY,
+            {"conf": {"spark.hadoop.fs.s3a.secret.key": "canary-7f"}},
+            "s3a.secret.key, and whoever",
+            id="a secret",
+        ),
+        pytest.param({**LIVY, "host": ""}, {}, "has host=", id="no host"),
+    ],
+)
+def test_what_a_cluster_cannot_do_fails_for_good_before_anything_is_logged(
+    tmp_path, monkeypatch, connection, engine, message
+):
+    monkeypatch.setenv("AIRFLOW_CONN_BIG", json.dumps(connection))
+
+    with pytest.raises(AirflowFailException) as failed:
+        an_operator(tmp_path, spark_conn_id="big", **engine).execute(context())
+
+    assert message in str(failed.value)
+    assert "canary" not in str(failed.value)
     assert not (tmp_path / "table").exists()
+
+
+def test_a_manager_that_does_not_answer_is_asked_again_by_the_next_try(tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_BIG", json.dumps(LIVY))
+    task = an_operator(tmp_path, spark_conn_id="big", shared_folders=[str(tmp_path)])
+
+    with pytest.raises(ServiceUnavailableError, match="Could not ask Livy for its applications"):
+        task.execute(context())
+
+    assert not (tmp_path / "table" / "_delta_log").exists()
 
 
 def test_a_connection_that_is_missing_is_told_in_three_parts_and_tried_again(tmp_path):
@@ -116,3 +164,20 @@ def test_a_connection_that_is_missing_is_told_in_three_parts_and_tried_again(tmp
     )
     assert caught.value.is_retryable
     assert not (tmp_path / "table").exists()
+
+
+def test_scope_jobs_are_refused_for_a_batch_that_an_application_may_still_commit(tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_BIG", json.dumps(LIVY))
+    task = an_operator(tmp_path, spark_conn_id="big", shared_folders=[str(tmp_path)])
+    with pytest.raises(ServiceUnavailableError):
+        task.execute(context())
+    (plan,) = (tmp_path / "table" / "_checkpoint" / "plans").iterdir()
+
+    log = assembly.open_log(str(tmp_path / "table"), Checkpoint())
+    with pytest.raises(InputError) as refused:
+        check_no_application(log)
+
+    assert refused.value.what == (
+        f"Batch 0 of {log.location} is open, and the application {plan.name} was to run it on a "
+        "cluster: SCOPE jobs cannot check what became of that."
+    )

@@ -159,7 +159,7 @@ def test_an_application_waits_for_its_next_plan_for_some_time(
 def test_what_is_told_of_each_batch_is_a_warning_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    events = ApplicationEvents(print, tmp_path, lambda entries: None, None)
+    events = ApplicationEvents(print)
     for seq, told in ((0, "late rows"), (1, "late rows"), (1, "no index")):
         events.take({"event": "notice", "seq": seq, "told": told})
 

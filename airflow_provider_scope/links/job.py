@@ -1,4 +1,4 @@
-"""The button that leads to a task's newest SCOPE job."""
+"""The button that leads to a task's newest job: of SCOPE, or an application of Spark on a cluster."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 
-class ScopeJobLink(BaseOperatorLink):
+class JobLink(BaseOperatorLink):
     """Leads to the job that the task submitted or adopted last.
 
     Airflow asks the operator that ran, in the worker, after each part of the task: so the button is there
     while the task is deferred, too.
     """
 
-    name = "SCOPE job"
+    name = "Job"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
         """Return the job's address; empty if there was no job."""

@@ -1,4 +1,4 @@
-"""Wait for a SCOPE job in the triggerer."""
+"""Wait for a job in the triggerer: a SCOPE job, or an application of Spark."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from airflow.providers.common.compat.connection import get_async_connection
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
@@ -13,11 +14,13 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.scope.jobs import next_step
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from airflow_provider_scope.engines.jobs import WatchedJobs
+    from airflow_provider_scope.scope.jobs import Job
 
 OVER = ("failed", "success", "skipped", "upstream_failed", "removed")
 """States after which nobody comes back for a job."""
@@ -26,12 +29,12 @@ SHORTEST_HOLD_SECONDS = 10.0
 deferred is processed after the task was queued again."""
 
 
-class ScopeJobTrigger(BaseTrigger):
+class JobTrigger(BaseTrigger):
     """Fire once: when the job has ended, at the deadline, or when the service cannot be reached for long.
 
     It never raises, and it decides nothing: the task looks for itself what became of the job.
 
-    :param scope_conn_id: A connection of type ``adla_scope``.
+    :param conn_id: Whose job it is: a connection of type ``adla_scope``, ``livy`` or ``spark``.
     :param job_id: The job.
     :param poll_interval: Seconds between two looks, at least 10; None is the connection's.
     :param deadline: When to fire although the job runs, seconds since the epoch; None is never.
@@ -42,7 +45,7 @@ class ScopeJobTrigger(BaseTrigger):
     def __init__(
         self,
         *,
-        scope_conn_id: str,
+        conn_id: str,
         job_id: str,
         poll_interval: float | None = None,
         deadline: float | None = None,
@@ -50,7 +53,7 @@ class ScopeJobTrigger(BaseTrigger):
         first_batch: int | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow has no annotations here
-        self.scope_conn_id = scope_conn_id
+        self.conn_id = conn_id
         self.job_id = job_id
         self.poll_interval = poll_interval
         self.deadline = deadline
@@ -62,7 +65,7 @@ class ScopeJobTrigger(BaseTrigger):
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
-                "scope_conn_id": self.scope_conn_id,
+                "conn_id": self.conn_id,
                 "job_id": self.job_id,
                 "poll_interval": self.poll_interval,
                 "deadline": self.deadline,
@@ -99,24 +102,29 @@ class ScopeJobTrigger(BaseTrigger):
         if not is_over(states, ti.run_id, ti.task_id):
             self.log.info("the task is not over: the job %s goes on", self.job_id)
             return
-        connection = await get_async_connection(self.scope_conn_id)
-        hook = ScopeHook(self.scope_conn_id, connection=connection)
+        jobs = await self._jobs()
         try:
-            await asyncio.to_thread(hook.cancel_job, self.job_id)
+            await asyncio.to_thread(jobs.cancel_job, self.job_id)
         finally:
-            hook.close()
+            jobs.close()
         self.log.info("the task is over: the job %s is cancelled", self.job_id)
 
+    async def _jobs(self) -> WatchedJobs:
+        # Not with the module: Dag files import this one.
+        from airflow_provider_scope.engines.jobs import jobs_of
+
+        return jobs_of(await get_async_connection(self.conn_id))
+
     async def _watch(self, began: float) -> str:
-        connection = await get_async_connection(self.scope_conn_id)
-        hook = ScopeHook(self.scope_conn_id, connection=connection)
-        failures, answered = 0, began
+        looks = await self._looks()
+        jobs, failures, answered = looks.jobs, 0, began
         try:
-            interval = max(self.poll_interval or hook.defaults.poll_interval, SHORTEST_HOLD_SECONDS)
+            looks.names.add(self.job_id)
+            interval = max(self.poll_interval or jobs.poll_interval, SHORTEST_HOLD_SECONDS)
             while True:
                 job = None
                 try:
-                    job = await asyncio.to_thread(hook.get_job, self.job_id)
+                    job = await looks.at(self.job_id, interval)
                     failures, answered = 0, time.time()
                     if job is None:
                         return "unknown to the service"
@@ -139,7 +147,68 @@ class ScopeJobTrigger(BaseTrigger):
                     return step.outcome
                 await asyncio.sleep(step.seconds)
         finally:
-            hook.close()
+            self._leave(looks)
+
+    async def _looks(self) -> Looks:
+        looks_here = _LOOKS.setdefault(asyncio.get_running_loop(), {})
+        if self.conn_id not in looks_here:
+            jobs = await self._jobs()
+            looks_here.setdefault(self.conn_id, Looks(jobs))  # another trigger may have been faster
+        return looks_here[self.conn_id]
+
+    def _leave(self, looks: Looks) -> None:
+        looks.names.discard(self.job_id)
+        if not looks.names:
+            _LOOKS[asyncio.get_running_loop()].pop(self.conn_id, None)
+            looks.jobs.close()
+
+
+class Looks:
+    """Looks at the jobs of one connection, which all its triggers in one process share.
+
+    :param jobs: What runs the jobs.
+    :param clock: Seconds.
+    """
+
+    def __init__(self, jobs: WatchedJobs, clock: Callable[[], float] = time.monotonic) -> None:
+        self.jobs = jobs
+        self.names: set[str] = set()
+        """The jobs that are waited for."""
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._asked: set[str] = set()
+        self._result: Mapping[str, Job] | ScopeProviderError = {}
+        self._looked_at = float("-inf")
+
+    async def at(self, job_id: str, interval: float) -> Job | None:
+        """Look at a job, or recall a look at all of them that is younger than half an interval.
+
+        :param interval: Seconds between two looks of one trigger.
+        :return: None if the service does not know it.
+        :raises ScopeProviderError: It could not be read.
+        """
+        from airflow_provider_scope.engines.jobs import ListsJobs
+
+        if not isinstance(self.jobs, ListsJobs):
+            return await asyncio.to_thread(self.jobs.get_job, job_id)
+        async with self._lock:
+            rest = self._looked_at + interval / 2 - self._clock()
+            if rest > 0 and job_id not in self._asked:
+                await asyncio.sleep(rest)  # for a trigger that has just begun, there is no hurry
+            if rest <= 0 or job_id not in self._asked:
+                self._asked = set(self.names)
+                try:
+                    self._result = await asyncio.to_thread(self.jobs.get_jobs, sorted(self._asked))
+                except ScopeProviderError as err:
+                    self._result = err
+                self._looked_at = self._clock()
+            if isinstance(self._result, ScopeProviderError):
+                raise self._result
+            return self._result.get(job_id)
+
+
+_LOOKS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Looks]] = WeakKeyDictionary()
+"""By the connection's id."""
 
 
 def is_over(states: Mapping[str, Any], run_id: str, task_id: str) -> bool:

@@ -1,0 +1,206 @@
+"""Applications that a server of Apache Livy runs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from requests.auth import HTTPBasicAuth
+
+from airflow_provider_scope.engines.application import EXCLUDED_PACKAGES
+from airflow_provider_scope.hooks.settings import Fields, connection_of, url_of
+from airflow_provider_scope.scope.jobs import Job, JobError
+from airflow_provider_scope.stores.calls import Repeating
+from airflow_provider_scope.stores.http import HttpClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from airflow.providers.common.compat.sdk import Connection
+
+    from airflow_provider_scope.engines.manager import Application
+    from airflow_provider_scope.exceptions import ServiceOutcomeUnknownError
+
+_RESULTS = {"success": "Succeeded", "dead": "Failed", "error": "Failed", "killed": "Cancelled"}
+"""States in which a batch has ended."""
+_PAGE = 1000
+_LOG_LINES = 200
+_HEADERS = {"X-Requested-By": "airflow-provider-scope"}
+"""Required by a server that guards against forged requests, as those of HDInsight do."""
+_UNKNOWN = 404
+_SILENT_SECONDS = 60.0
+"""How long a batch may be ``starting`` without a line of log: those with a process have one at once."""
+
+
+class Livy:
+    """The batches of one server; a batch's name is its application's.
+
+    :param conn_id: A connection of type ``livy``: host or URL, port, login and password.
+    :param connection: The connection itself, where it was read before: a trigger reads it asynchronously.
+    :param now: A clock in seconds.
+    :raises InputError: The connection is not valid.
+    :raises ConnectionMissingError: There is none.
+    """
+
+    keeps_secrets = False
+    """The server hands settings on as arguments of a command, and shows them."""
+
+    def __init__(
+        self,
+        conn_id: str,
+        connection: Connection | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        fields = Fields(connection or connection_of(conn_id), scheme="http")
+        url, host = url_of(fields)
+        if not host:
+            raise fields.bad("host", fields.host, "the host of the server, or its URL")
+        self.poll_interval = fields.number("poll_interval", 10.0, at_least=1)
+        auth = HTTPBasicAuth(fields.login, fields.password or "") if fields.login else None
+        self._http = HttpClient(
+            url,
+            None,
+            auth=auth,
+            headers=_HEADERS,
+            timeout_seconds=fields.number("http_timeout_seconds", 30.0, at_least=0.1),
+            repeating=Repeating(retries=fields.integer("http_retries", 3, at_least=0)),
+        )
+        self._now = now
+        self._silent_since: dict[str, float] = {}
+        """When a batch was first seen that has no process yet, by name."""
+        self._ids: dict[str, int] = {}
+        """Of the batches that were seen, by name."""
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    def submit(self, application: Application) -> None:
+        """Submit a batch; the server refuses a second one of its name while one runs.
+
+        :raises ServiceError: It was not submitted, or that is not known.
+        """
+        name = application.name
+        conf = dict(application.conf)
+        if application.packages:
+            conf["spark.jars.packages"] = ",".join(application.packages)
+            conf["spark.jars.excludes"] = ",".join(EXCLUDED_PACKAGES)
+        body: dict[str, Any] = {
+            "name": name,
+            "file": application.stage(application.script),
+            "pyFiles": [application.stage(application.archive)],
+            "args": list(application.arguments),
+            "conf": conf,
+        }
+        if application.jars:
+            body["jars"] = list(application.jars)
+        doing = f"submit the application {name} to Livy"
+
+        def attempt() -> Job:
+            answer = self._http.request("POST", "/batches", doing=doing, repeatable=False, json=body)
+            if answer.ok:
+                return _job(answer.json(doing))
+            other = self._known_process(name)  # it was submitted at the same moment
+            if other is None:
+                raise answer.error(doing)
+            return other
+
+        def check(_: ServiceOutcomeUnknownError) -> Job | None:
+            return self._known_process(name)
+
+        self._http.once(attempt, check)
+
+    def _known_process(self, name: str) -> Job | None:
+        """Return the batch of a name, if it has a process; one without is deleted.
+
+        The server keeps a batch that it refused, or could not start, in its list: it stays ``starting``.
+        """
+        job = self.get_job(name)
+        if job is None or self.log(name):
+            return job
+        self.cancel_job(name)
+        return None
+
+    def get_job(self, job_id: str) -> Job | None:
+        """Describe the newest batch of a name; None if the server knows none: it forgets those that ended.
+
+        :raises ServiceError: It could not be read.
+        """
+        return self.get_jobs([job_id]).get(job_id)
+
+    def get_jobs(self, names: Collection[str]) -> dict[str, Job]:
+        """Describe the newest batch of each name that the server knows.
+
+        :raises ServiceError: They could not be read.
+        """
+        named: dict[str, dict[str, Any]] = {}
+        for is_certain in (False, True):
+            batches, is_one_page = self._batches()
+            named |= {batch["name"]: batch for batch in batches if batch.get("name") in names}
+            if is_certain or is_one_page or len(named) == len(names):
+                break  # else one that ended meanwhile may have moved another one to a page that was read
+        self._ids |= {name: batch["id"] for name, batch in named.items()}
+        return {name: self._job(batch) for name, batch in named.items()}
+
+    def _job(self, batch: dict[str, Any]) -> Job:
+        name, now = batch["name"], self._now()
+        if batch["state"] != "starting" or batch.get("log"):
+            self._silent_since.pop(name, None)
+        elif now - self._silent_since.setdefault(name, now) > _SILENT_SECONDS:
+            errors = (JobError(error_id="", message="Livy lists it, and did not start it"),)
+            return replace(_job(batch), state="Ended", result="Failed", errors=errors)
+        return _job(batch)
+
+    def cancel_job(self, job_id: str) -> None:
+        """End a batch; one that the server does not know is fine.
+
+        :raises ServiceError: That is not known.
+        """
+        if self.get_job(job_id) is None:
+            return
+        doing = f"end the application {job_id}"
+        answer = self._http.request("DELETE", f"/batches/{self._ids[job_id]}", doing=doing)
+        if not answer.ok and answer.status != _UNKNOWN:
+            raise answer.error(doing)
+
+    def log(self, name: str) -> Sequence[str]:
+        """Return the last lines of the driver's log, as far as the server has them."""
+        if self.get_job(name) is None:
+            return ()
+        params = {"from": "-1", "size": str(_LOG_LINES)}
+        answer = self._get(f"/batches/{self._ids[name]}/log", f"read the log of {name}", params)
+        return [line for text in answer.get("log", ()) for line in str(text).splitlines()]
+
+    def url_of(self, job_id: str) -> str:
+        """Return the address of a batch's page; empty if the server does not know it."""
+        return f"{self._http.base_url}/ui/batch/{self._ids[job_id]}/log" if self.get_job(job_id) else ""
+
+    def _get(self, target: str, doing: str, params: dict[str, str]) -> dict[str, Any]:
+        answer = self._http.request("GET", target, doing=doing, params=params)
+        if not answer.ok and answer.status != _UNKNOWN:
+            raise answer.error(doing)
+        value: dict[str, Any] = answer.json(doing) if answer.ok else {}
+        return value
+
+    def _batches(self) -> tuple[list[dict[str, Any]], bool]:
+        """List all batches, oldest first, and whether they are on one page."""
+        batches: list[dict[str, Any]] = []
+        while True:
+            params = {"from": str(len(batches)), "size": str(_PAGE)}
+            page = self._get("/batches", "ask Livy for its applications", params)
+            new = page.get("sessions") or []
+            batches += new
+            if not new or len(batches) >= page.get("total", 0):
+                return batches, len(batches) <= _PAGE
+
+
+def _job(batch: dict[str, Any]) -> Job:
+    state = str(batch.get("state", ""))
+    result = _RESULTS.get(state)
+    return Job(
+        job_id=str(batch.get("name") or batch["id"]),
+        name=str(batch.get("name") or ""),
+        state="Ended" if result else state or "unknown",
+        result=result or "",
+    )

@@ -1,0 +1,245 @@
+"""Applications that YARN runs, driver included."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.engines.application import EXCLUDED_PACKAGES
+from airflow_provider_scope.engines.submit import SubmitHook
+from airflow_provider_scope.exceptions import InputError, ServiceError, ServiceUnavailableError
+from airflow_provider_scope.hooks.settings import Fields, connection_of
+from airflow_provider_scope.scope.jobs import Job, JobError
+from airflow_provider_scope.stores.calls import Repeating
+from airflow_provider_scope.stores.http import HttpClient
+from airflow_provider_scope.values import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+    from airflow.providers.common.compat.sdk import Connection
+
+    from airflow_provider_scope.engines.manager import Application
+
+ADDRESS = "yarn_resourcemanager_webapp_address"
+"""The field of the connection's extra that the Spark provider has for it."""
+_RESULTS = {"FINISHED": "Succeeded", "FAILED": "Failed", "KILLED": "Cancelled"}
+"""States in which an application has ended."""
+_CONF = {
+    "spark.submit.deployMode": "cluster",
+    # Whoever waits is not a process of the worker.
+    "spark.yarn.submit.waitAppCompletion": "false",
+    # The next try of the task submits it again, and knows of it.
+    "spark.yarn.maxAppAttempts": "1",
+    # Of the driver, as spark.executorEnv says for the other machines.
+    "spark.yarn.appMasterEnv.TZ": "UTC",
+    "spark.yarn.appMasterEnv.LC_ALL": "C.UTF-8",
+}
+_NAMES_AT_ONCE = 250
+"""Names in one request; the ResourceManager takes an address of 64 KiB, a proxy may take less."""
+_LOG_BYTES = 20_000
+"""Of each of the driver's two files, from the end."""
+
+
+class Yarn:
+    """The applications of one ResourceManager; a tag of an application is its name.
+
+    They are submitted by ``spark-submit``, and looked at and ended through the ResourceManager's service.
+
+    :param conn_id: A connection of type ``spark`` with the master ``yarn``, and with the address of the
+        service in its extra.
+    :param connection: The connection itself, where it was read before: a trigger reads it asynchronously.
+    :param log_file: Where the output of ``spark-submit`` goes; None if nothing is to be submitted.
+    :raises InputError: The connection is not valid.
+    :raises ConnectionMissingError: There is none.
+    """
+
+    keeps_secrets = True
+    """Settings lie in a folder of the user's on the cluster's file system."""
+
+    def __init__(
+        self, conn_id: str, connection: Connection | None = None, log_file: Path | None = None
+    ) -> None:
+        self.conn_id = conn_id
+        fields = Fields(connection or connection_of(conn_id))
+        address = fields.text(ADDRESS)
+        if not address:
+            raise fields.bad(
+                ADDRESS,
+                address,
+                "the address of the ResourceManager, such as http://resourcemanager:8088: applications in "
+                "deploy mode cluster are asked for there",
+            )
+        self.poll_interval = fields.number("poll_interval", 10.0, at_least=1)
+        self._log_file = log_file
+        # Without a name the service takes everybody for dr.who, and hides what others may not see.
+        self._user = fields.login or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+        self._repeating = Repeating(retries=fields.integer("http_retries", 3, at_least=0))
+        self._http = HttpClient(
+            address if "://" in address else f"http://{address}",
+            None,
+            user=self._user,
+            timeout_seconds=fields.number("http_timeout_seconds", 30.0, at_least=0.1),
+            repeating=self._repeating,
+        )
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    def submit(self, application: Application) -> None:
+        """Submit an application by ``spark-submit``, which ends when YARN has taken it.
+
+        :raises InputError: Spark does not start with these settings.
+        :raises SparkJobFailedError: YARN did not take it.
+        """
+        if self._log_file is None:
+            msg = "a trigger submits nothing"
+            raise TypeError(msg)
+        packages = application.packages
+        hook = SubmitHook(
+            conn_id=self.conn_id,
+            log_file=self._log_file,
+            on_event=lambda _: None,  # it has none: the driver runs elsewhere
+            conf={
+                **application.conf,
+                **_CONF,
+                "spark.yarn.tags": application.name,
+            },
+            environment=application.environment,
+            packages=",".join(packages) if packages else None,
+            exclude_packages=",".join(EXCLUDED_PACKAGES) if packages else None,
+            jars=",".join(application.jars) if application.jars else None,
+            py_files=str(application.archive),
+            name=application.name,
+        )
+        hook.run(str(application.script), list(application.arguments))
+
+    def get_job(self, job_id: str) -> Job | None:
+        """Describe the newest application of a name, or one that runs; None if YARN knows none.
+
+        :raises ServiceError: It could not be read, or the ResourceManager does not know yet what it runs.
+        """
+        return self.get_jobs([job_id]).get(job_id)
+
+    def get_jobs(self, names: Collection[str]) -> dict[str, Job]:
+        """Describe the newest application of each name that YARN knows, or one that runs.
+
+        :raises ServiceError: As ``get_job`` does.
+        """
+        jobs: dict[str, Job] = {}
+        remaining = list(names)
+        while remaining:
+            asked, remaining = remaining[:_NAMES_AT_ONCE], remaining[_NAMES_AT_ONCE:]
+            jobs |= {name: _job(name, app) for name, app in self._newest(asked).items()}
+        return jobs
+
+    def cancel_job(self, job_id: str) -> None:
+        """End every application of a name.
+
+        :raises ServiceError: That is not known.
+        """
+        doing = f"end the application {job_id}"
+        for app in self._applications([job_id]):
+            if not _has_ended(app):
+                target = f"/ws/v1/cluster/apps/{app['id']}/state"
+                answer = self._http.request("PUT", target, doing=doing, json={"state": "KILLED"})
+                if not answer.ok:
+                    raise answer.error(doing)
+
+    def log(self, name: str) -> Sequence[str]:
+        """Return the end of the driver's log; none if its machine has it no more.
+
+        What the machine's Java writes comes first, then what Python does.
+        """
+        app = self._newest([name]).get(name) or {}
+        base, _, rest = str(app.get("amContainerLogs") or "").partition("/node/containerlogs/")
+        if not rest:
+            return ()
+        lines: list[str] = []
+        client = HttpClient(base, None, user=self._user, repeating=Repeating(retries=0))
+        with closing(client), suppress(ServiceError, InputError):
+            for file in ("stderr", "stdout"):
+                target = f"/ws/v1/node/containerlogs/{rest.partition('/')[0]}/{file}"
+                answer = client.request(
+                    "GET", target, doing="read its log", params={"size": f"-{_LOG_BYTES}"}
+                )
+                if answer.ok:
+                    text = answer.body.decode(errors="replace")
+                    lines += (
+                        text.partition("LogContents:\n")[2].partition("\nEnd of LogType:")[0].splitlines()
+                    )
+        return lines
+
+    def url_of(self, job_id: str) -> str:
+        """Return the address of the newest application's page."""
+        app = self._newest([job_id]).get(job_id)
+        return f"{self._http.base_url}/cluster/app/{app['id']}" if app else ""
+
+    def _newest(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        apps = self._applications(names)
+        newest: dict[str, dict[str, Any]] = {}
+        for app in sorted(apps, key=lambda app: (not _has_ended(app), int(app["startedTime"]))):
+            tags = str(app.get("applicationTags", "")).split(",")
+            newest |= {name: app for name in names if name.lower() in tags}
+        return newest
+
+    def _applications(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the applications of these names; if one has none, that is certain.
+
+        A ResourceManager that was started again answers with none until it has read what it runs.
+        """
+        doing = f"ask YARN for {counted(len(names), 'application')}, {names[0]} the first"
+        tags = ",".join(names).lower()  # as YARN keeps them
+        for _ in self._repeating.tries():
+            apps = self._tagged(tags, doing)
+            if len(apps) >= len(names):
+                return apps
+            before = self._incarnation(doing)
+            apps = self._tagged(tags, doing)
+            if before is not None and before == self._incarnation(doing):
+                return apps
+        raise ServiceUnavailableError(
+            f"Could not {doing}: the ResourceManager was started again, and does not know yet what it runs.",
+            kept="what was recorded before; the application, if there is one, goes on",
+            do="nothing: the next try asks again",
+        )
+
+    def _tagged(self, tags: str, doing: str) -> list[dict[str, Any]]:
+        value = self._get("/ws/v1/cluster/apps", doing, {"applicationTags": tags})
+        apps: list[dict[str, Any]] = (value.get("apps") or {}).get("app") or []
+        return apps
+
+    def _incarnation(self, doing: str) -> int | None:
+        """Return when the ResourceManager was started; None if it does not know yet what it runs."""
+        info = self._get("/ws/v1/cluster/info", doing, {}).get("clusterInfo") or {}
+        return int(info["startedOn"]) if info.get("haState") == "ACTIVE" else None
+
+    def _get(self, target: str, doing: str, params: dict[str, str]) -> dict[str, Any]:
+        answer = self._http.request("GET", target, doing=doing, params=params)
+        if not answer.ok:
+            raise answer.error(doing)
+        value: dict[str, Any] = answer.json(doing)
+        return value
+
+
+def _has_ended(app: dict[str, Any]) -> bool:
+    return app["state"] in _RESULTS
+
+
+def _job(name: str, app: dict[str, Any]) -> Job:
+    result = _RESULTS.get(app["state"], "")
+    if app["state"] == "FINISHED" and app.get("finalStatus") != "SUCCEEDED":
+        result = "Cancelled" if app.get("finalStatus") == "KILLED" else "Failed"
+    diagnostics = str(app.get("diagnostics") or "").strip()
+    return Job(
+        job_id=name,
+        name=name,
+        state="Ended" if result else app["state"],
+        result=result,
+        submitted_at_ms=int(app["startedTime"]),
+        errors=(JobError(error_id="", message=diagnostics),) if result and diagnostics else (),
+    )

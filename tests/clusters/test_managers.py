@@ -1,0 +1,98 @@
+"""What single managers do that others do not: a server that forgets, and what each of them refuses."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import requests
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk.exceptions import TaskDeferred
+
+from airflow_provider_scope.engines.livy import Livy
+from airflow_provider_scope.scope.jobs import outcome
+from tests.clusters.conftest import a_context, eventually
+from tests.support import yarn
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("cluster", [pytest.param("livy", marks=pytest.mark.livy)], indirect=True)
+def test_a_file_that_livy_does_not_take_fails_the_task_and_leaves_nothing_in_its_list(
+    cluster, tmp_path_factory, monkeypatch
+):
+    cluster.land(1)
+    elsewhere = tmp_path_factory.getbasetemp().parent / f"elsewhere-{cluster.folder.name}"
+    monkeypatch.setattr(
+        cluster, "place", lambda name: str((elsewhere if name == "table" else cluster.folder) / name)
+    )
+    task = cluster.operator(engine={"spark_conn_id": "cluster", "shared_folders": ["/"]})
+
+    with pytest.raises(AirflowFailException, match=r"400: requirement failed: Local path .* cannot be added"):
+        task.execute(a_context())
+
+    port = json.loads(cluster.manager()._http.base_url.rpartition(":")[2])
+    batches = requests.get(f"http://127.0.0.1:{port}/batches?size=1000", timeout=30).json()["sessions"]
+    assert not [batch for batch in batches if batch["state"] == "starting" and not batch["log"]]
+
+
+@pytest.mark.parametrize("cluster", [pytest.param("livy", marks=pytest.mark.livy)], indirect=True)
+def test_a_batch_that_livy_lists_and_never_starts_counts_as_failed_after_a_while(cluster):
+    seconds = [0.0]
+    manager = Livy("cluster", now=lambda: seconds[0])
+    body = {"name": "ghost", "file": "/not/in/the/whitelist.py"}
+    assert requests.post(f"{manager._http.base_url}/batches", json=body, timeout=30).status_code == 400
+    first = manager.get_job("ghost")
+    seconds[0] = 61.0
+
+    later = manager.get_job("ghost")
+    manager.cancel_job("ghost")
+
+    assert [outcome(job) for job in (first, later)] == ["waiting", "failed"]
+    assert later.errors[0].message == "Livy lists it, and did not start it"
+    assert manager.get_job("ghost") is None
+
+
+@pytest.mark.parametrize("cluster", [pytest.param("livy", marks=pytest.mark.livy)], indirect=True)
+def test_a_server_that_forgets_its_batches_makes_the_next_try_submit_them(
+    cluster, waits_elsewhere, livy_server
+):
+    cluster.land(1)
+    with pytest.raises(TaskDeferred):
+        cluster.operator(deferrable=True).execute(a_context())
+
+    livy_server.restart()
+    cluster.operator().execute(a_context())
+
+    assert eventually(lambda: not cluster.drivers())
+    cluster.operator().execute(a_context())
+    assert cluster.rows() == [1]
+
+
+@pytest.mark.parametrize("cluster", [pytest.param("yarn", marks=pytest.mark.yarn)], indirect=True)
+def test_a_resource_manager_that_is_started_again_is_waited_for(cluster):
+    cluster.land(1)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(cluster.operator().execute, a_context())
+        assert eventually(cluster.drivers)
+        yarn.start().restart_resource_manager()
+        failure = run.exception()
+
+    assert failure is None or failure.is_retryable, "it may be out of reach for longer than the retries"
+    cluster.operator().execute(a_context())
+
+    assert cluster.rows() == [1]
+    assert len(cluster.jobs()) == 1
+
+
+@pytest.mark.parametrize("cluster", [pytest.param("yarn", marks=pytest.mark.yarn)], indirect=True)
+def test_a_queue_that_does_not_exist_fails_the_task_for_good(cluster, monkeypatch):
+    cluster.land(1)
+    engine = {"spark_conn_id": "cluster", "conf": {"spark.yarn.queue": "nowhere"}}
+
+    with pytest.raises(AirflowFailException, match="to unknown queue: nowhere"):
+        cluster.operator(engine=engine).execute(a_context())
+    cluster.operator().execute(a_context())
+
+    assert cluster.rows() == [1]
