@@ -302,6 +302,27 @@ def test_a_trigger_that_is_killed_cancels_the_job_only_if_the_task_is_over(
     assert outcome(job) == expected
 
 
+@pytest.mark.parametrize(("state", "expected"), [("failed", "cancelled"), ("running", "waiting")])
+def test_a_killed_task_cancels_its_job_only_if_nobody_comes_back_for_it(world, monkeypatch, state, expected):
+    world.open(state_seconds={"Running": 3600.0})
+    world.land(1)
+    with DAG("scope_killed", schedule=None):
+        task = load(world)
+    context = a_context()
+    context["ti"].get_task_states = lambda **_: {"r": {"load": state}}
+
+    def killed(_: float) -> NoReturn:
+        task.on_kill()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(assembly.time, "sleep", killed)
+    with pytest.raises(KeyboardInterrupt):
+        task.execute(context)
+
+    (job,) = world.jobs()
+    assert outcome(job) == expected
+
+
 def a_context(started: datetime | None = None) -> dict:
     ti = SimpleNamespace(
         dag_id="d",
