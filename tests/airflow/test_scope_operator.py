@@ -280,7 +280,13 @@ def test_a_task_over_its_time_submits_no_further_job(world):
 
 @pytest.mark.parametrize(
     ("state", "expected"),
-    [("failed", "cancelled"), ("success", "cancelled"), ("deferred", "waiting"), ("None", "waiting")],
+    [
+        ("failed", "cancelled"),
+        ("success", "cancelled"),
+        ("deferred", "waiting"),
+        ("up_for_retry", "waiting"),
+        ("None", "waiting"),
+    ],
 )
 def test_a_trigger_that_is_killed_cancels_the_job_only_if_the_task_is_over(
     world, monkeypatch, state, expected
@@ -300,6 +306,11 @@ def test_a_trigger_that_is_killed_cancels_the_job_only_if_the_task_is_over(
 
     (job,) = world.jobs()
     assert outcome(job) == expected
+
+
+def test_a_task_of_which_airflow_says_nothing_is_not_over():
+    assert not job_trigger.is_over({}, "r", "load")
+    assert not job_trigger.is_over({"r": {"another": "failed"}}, "r", "load")
 
 
 @pytest.mark.parametrize(("state", "expected"), [("failed", "cancelled"), ("running", "waiting")])
