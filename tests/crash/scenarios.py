@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import SourceFileGoneError, TableDivergedError
 from airflow_provider_scope.values import Window
+from tests.crash.cluster_world import ClusterWorld
 from tests.crash.number_world import (
     LedgerDeltaWorld,
     NumberDeltaWorld,
@@ -376,5 +377,10 @@ SCENARIOS += [
         ("accepted with an open batch", restored_beside_an_open_batch),
         ("accepted with an open refresh", restored_beside_an_open_refresh),
     )
+]
+SCENARIOS += [
+    Scenario("cluster: first run", nothing_loaded, run, run, kind=ClusterWorld),
+    Scenario("cluster: later run", something_loaded, run, run, kind=ClusterWorld),
+    Scenario("cluster: full refresh", to_be_refreshed, refresh, finish_refresh, kind=ClusterWorld),
 ]
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
