@@ -17,7 +17,7 @@ from airflow_provider_scope.engines.manager import Application
 from airflow_provider_scope.engines.spark import ApplicationEvents, PlanEngine
 from airflow_provider_scope.engines.submit import secret_values
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError, SparkJobFailedError
-from airflow_provider_scope.failures import passing_advice, submit_cause
+from airflow_provider_scope.failures import CAUSE_LENGTH, passing_advice, submit_cause
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
@@ -240,8 +240,9 @@ class ClusterEngine(PlanEngine):
                 kept=_KEPT,
                 do="the next try submits the open batches",
             )
-        lines = [line for error in job.errors for line in error.message.splitlines()]
-        cause, is_lasting = submit_cause([*self.manager.log(name), *lines])
+        cause, is_lasting = submit_cause(self.manager.log(name))
+        manager_says = " ".join(word for error in job.errors for word in error.message.split())
+        causes = "; ".join(text for text in (cause, manager_says[:CAUSE_LENGTH]) if text)
         what = "was cancelled" if outcome(job) == "cancelled" else "failed"
         do = passing_advice(cause)
         if is_lasting:
@@ -250,7 +251,7 @@ class ClusterEngine(PlanEngine):
             )
             do += "loads the open batches"
         error = InputError if is_lasting else SparkJobFailedError
-        return error(f"{subject} {what}: {cause or 'it gave no cause'}", kept=_KEPT, do=do)
+        return error(f"{subject} {what}: {causes or 'it gave no cause'}", kept=_KEPT, do=do)
 
 
 def _begun(storage: Storage, checkpoint: str) -> list[_Begun]:

@@ -53,6 +53,7 @@ NODE_MANAGER = {
     "yarn.nodemanager.resource.cpu-vcores": str(CORES),
     "yarn.nodemanager.vmem-check-enabled": "false",
     "yarn.nodemanager.pmem-check-enabled": "false",
+    "yarn.nodemanager.disk-health-checker.enable": "false",
     # A disk that others have filled is not what is tested.
     "yarn.nodemanager.disk-health-checker.enable": "false",
 }
