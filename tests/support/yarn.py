@@ -53,9 +53,9 @@ NODE_MANAGER = {
     "yarn.nodemanager.resource.cpu-vcores": str(CORES),
     "yarn.nodemanager.vmem-check-enabled": "false",
     "yarn.nodemanager.pmem-check-enabled": "false",
+    # A disk that others have filled is not what is tested; that nobody looks again is not enough.
     "yarn.nodemanager.disk-health-checker.enable": "false",
-    # A disk that others have filled is not what is tested.
-    "yarn.nodemanager.disk-health-checker.enable": "false",
+    "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100.0",
 }
 
 RECOVERY = {
