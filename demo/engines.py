@@ -202,11 +202,11 @@ class ScopeDemo(Engine):
 
     def _watch(self) -> None:
         """Show it when a task is deferred: ``dag.test()`` then runs the trigger in its place."""
-        from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger  # noqa: PLC0415 - needs Airflow
+        from airflow_provider_scope.triggers.job import JobTrigger  # noqa: PLC0415 - needs Airflow
 
-        run = ScopeJobTrigger.run
+        run = JobTrigger.run
 
-        async def shown(trigger: ScopeJobTrigger) -> AsyncIterator[Any]:
+        async def shown(trigger: JobTrigger) -> AsyncIterator[Any]:
             began = time.monotonic()
             self._waits += 1
             self._show("deferred: the worker is free, and a trigger looks at the job")
@@ -215,7 +215,7 @@ class ScopeDemo(Engine):
                 self._slow_down(0)
                 yield event
 
-        ScopeJobTrigger.run = shown  # type: ignore[method-assign, assignment]
+        JobTrigger.run = shown  # type: ignore[method-assign, assignment]
 
     @staticmethod
     def _jobs() -> list[Job]:

@@ -244,14 +244,15 @@ class ClusterEngine(PlanEngine):
         manager_says = " ".join(word for error in job.errors for word in error.message.split())
         causes = "; ".join(text for text in (cause, manager_says[:CAUSE_LENGTH]) if text)
         what = "was cancelled" if outcome(job) == "cancelled" else "failed"
-        do = passing_advice(cause)
-        if is_lasting:
-            do = (
-                "correct `conf`, `packages` or `jars` of the engine, or the cluster's settings; the next run "
-            )
-            do += "loads the open batches"
-        error = InputError if is_lasting else SparkJobFailedError
-        return error(f"{subject} {what}: {causes or 'it gave no cause'}", kept=_KEPT, do=do)
+        problem = f"{subject} {what}: {causes or 'it gave no cause'}"
+        if not is_lasting:
+            return SparkJobFailedError(problem, kept=_KEPT, do=passing_advice(cause))
+        return InputError(
+            problem,
+            kept=_KEPT,
+            do="correct `conf`, `packages` or `jars` of the engine, or the cluster's settings; the next run "
+            "loads the open batches",
+        )
 
 
 def _begun(storage: Storage, checkpoint: str) -> list[_Begun]:
