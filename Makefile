@@ -92,3 +92,4 @@ bench: venv java
 	@$(BIN)/python benchmarks/cursor.py
 	@$(BIN)/python benchmarks/cdf.py
 	@$(BIN)/python benchmarks/latency.py
+	@$(BIN)/python benchmarks/scale.py

@@ -22,6 +22,7 @@ SMALL = {
     "cursor.py": "--rows 4000 --loads 2 --new 10",
     "cdf.py": "--rows 2000 --changes 40 200 --repeats 1",
     "latency.py": "--runs 1",
+    "scale.py": "--tables 1 2 --runs 1 --tasks 20 --seconds 5",
 }
 
 

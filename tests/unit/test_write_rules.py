@@ -89,3 +89,13 @@ def test_a_hash_of_the_rows_own_is_not_taken_for_that_of_the_versions() -> None:
         write_rules.Scd2Rule().own_columns(["id", "_row_hash"])
 
     assert "row_version_column_name='_row_hash'" in caught.value.do
+
+
+def test_a_long_text_is_no_bound_and_never_a_shorter_one() -> None:
+    longest, longer = "k" * 100, "k" * 101
+
+    assert write_rules.as_literal("string", longest) == f"'{longest}'"
+    assert write_rules.as_literal("string", longer) is None
+    assert write_rules.within("id", "string", longest, longer) is None, (
+        "a row with the longer key would not be found"
+    )
