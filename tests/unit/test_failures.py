@@ -173,6 +173,16 @@ def test_the_last_condition_decides_because_it_is_the_innermost():
         ("one\n26/11/24 01:11:52 WARN Utils: two", "one", False),
         ("26/11/24 01:11:52 WARN Utils: one", "", False),
         ("", "", False),
+        (
+            "RuntimeError: Spark's driver runs in Python 3.9.2 here, and needs 3.11 or newer",
+            "RuntimeError: Spark's driver runs in Python 3.9.2 here, and needs 3.11 or newer",
+            True,
+        ),
+        (
+            'Exception in thread "main" org.apache.hadoop.yarn.YarnException: to unknown queue: c',
+            "org.apache.hadoop.yarn.YarnException: to unknown queue: c",
+            True,
+        ),
     ],
 )
 def test_the_cause_of_a_process_that_could_not_report_it(lines, cause, is_lasting):
