@@ -81,6 +81,9 @@ class ClusterEngine(PlanEngine):
     resumed: bool = False
     outlives_task: ClassVar[bool] = True
     newest_job: str | None = field(default=None, repr=False)  # type: ignore[misc] # the one waited for last
+    _running: str | None = field(default=None, init=False, repr=False)
+    """The application that is being submitted, or waited for."""
+    _is_cancelled: bool = field(default=False, init=False, repr=False)
 
     @property
     def manager(self) -> Manager:
@@ -88,9 +91,10 @@ class ClusterEngine(PlanEngine):
         return self.wait.jobs
 
     def cancel(self) -> None:
-        """End the application that is waited for, and see that it has ended."""
-        if name := self.wait.running:
-            self._end(name)
+        """End the application, and see that it has ended; one that is being submitted is ended then."""
+        self._is_cancelled = True
+        if self._running:
+            self._end(self._running)
 
     def _submit(
         self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
@@ -100,6 +104,8 @@ class ClusterEngine(PlanEngine):
             rest = [entry for entry in entries if entry.seq not in given]
             if rest:
                 name = self._begin(work, rest, fence=fence)
+                if self._is_cancelled:
+                    self._end(name)
                 self._await(name)
                 self._conclude(work, name)
             entries = more() if more else ()
@@ -153,6 +159,7 @@ class ClusterEngine(PlanEngine):
         with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-") as folder:
             archive = Path(folder, "application.zip")
             application.write_zip(archive)
+            self._running = name
             self.manager.submit(self._application(work, name, path, archive))
         self.report(f"submitted the application {name} with {counted(len(entries), 'batch', 'batches')}")
         return name
@@ -193,7 +200,7 @@ class ClusterEngine(PlanEngine):
 
         :raises JobRunningError: It runs longer than the worker waits.
         """
-        self.newest_job = name
+        self.newest_job = self._running = name
         self.wait.wait(name, f"on {self.settings.spark_conn_id}")
 
     def _conclude(self, work: Work, name: str) -> Sequence[int]:
@@ -201,6 +208,7 @@ class ClusterEngine(PlanEngine):
 
         :raises ScopeProviderError: Why it failed, as it told it, or as the manager did.
         """
+        self._running = None
         path = _path(work, name)
         plan = self.storage.read(path)
         # Of whatever version of this package: its batches are all that is needed.
