@@ -164,11 +164,12 @@ def test_a_task_that_is_killed_for_good_ends_its_application_and_sees_it_end(clu
         run = pool.submit(task.execute, a_context())
         assert eventually(cluster.drivers)
         task.on_kill()
-        drivers = cluster.drivers()
+        jobs = cluster.jobs()
         with pytest.raises(ScopeProviderError):
             run.result()
 
-    assert drivers == []
+    assert "waiting" not in map(outcome, jobs.values())
+    assert eventually(lambda: not cluster.drivers())
     assert not cluster.has_table()
     cluster.operator().execute(a_context())
     assert cluster.rows() == [1]
