@@ -24,8 +24,8 @@ CERTIFICATES = "org.bouncycastle:bcpkix-jdk18on:1.82"
 
 STARTS_FAST = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
-MEMORY_MB = 2048
-CORES = 2
+MEMORY_MB = 4096
+CORES = 4
 
 LISTENING = (
     "yarn.resourcemanager.address",
