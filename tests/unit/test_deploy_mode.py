@@ -16,7 +16,7 @@ from airflow_provider_scope.engines.cluster import check_no_application
 from airflow_provider_scope.engines.submit import DEPLOY_MODE, deploy_mode
 from airflow_provider_scope.exceptions import ConnectionMissingError, InputError, ServiceUnavailableError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
-from airflow_provider_scope.specs import Checkpoint, FileSource, SparkEngine
+from airflow_provider_scope.specs import Checkpoint, FileSource, JdbcSource, SparkEngine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,6 +139,24 @@ def test_what_a_cluster_cannot_do_fails_for_good_before_anything_is_logged(
     assert message in str(failed.value)
     assert "canary" not in str(failed.value)
     assert not (tmp_path / "table").exists()
+
+
+def test_a_database_is_read_by_a_driver_on_the_worker_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_BIG", json.dumps(LIVY))
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", "postgresql://reader:canary-7f@127.0.0.1:1/shop")
+    task = DeltaIncrementalIngestOperator(
+        task_id="ingest",
+        delta_location=str(tmp_path / "table"),
+        source=JdbcSource(conn_id="shop", table="orders", cursor={"column": "at"}),
+        engine=SparkEngine(spark_conn_id="big", shared_folders=[str(tmp_path)]),
+    )
+
+    with pytest.raises(
+        AirflowFailException, match="The password of the database would have to be left"
+    ) as failed:
+        task.execute(context())
+
+    assert "canary" not in str(failed.value)
 
 
 def test_a_manager_that_does_not_answer_is_asked_again_by_the_next_try(tmp_path, monkeypatch):
