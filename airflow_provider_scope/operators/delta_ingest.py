@@ -215,7 +215,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
                 self._wait_until_over(ingest)
             index = context["ti"].map_index if _is_mapped(context["ti"]) else None
             address = address_of(ingest, (self.dag_id, self.task_id), index, self.storage_conn_id)
-            run = replace(self._run_context(context), resumed=resumed)
+            run = self._run_context(context, resumed=resumed)
             if isinstance(ingest.write, Merge) and not (ingest.write.primary_key or ingest.write.merge_key):
                 self.log.warning(
                     "Merge has neither primary_key nor merge_key: rows are added, as with append"
@@ -282,7 +282,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             raise TypeError(msg)
         self.wait_in_triggerer(running, conn_id, self.poll_interval, first)
 
-    def _run_context(self, context: Context) -> RunContext:
+    def _run_context(self, context: Context, *, resumed: bool) -> RunContext:
         from airflow_provider_scope.engines.assembly import RunContext
 
         return RunContext(
@@ -295,6 +295,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             deferrable=self.deferrable,
             poll_interval=self.poll_interval,
             deadline=self.deadline(context["ti"]),
+            resumed=resumed,
         )
 
     def _tell(self, context: Context) -> Any:

@@ -263,7 +263,7 @@ def test_a_wait_too_short_for_the_triggerer_is_a_sleep_in_the_worker(monkeypatch
     monkeypatch.setattr(delta_ingest.time, "sleep", waits.append)
     monkeypatch.setattr(assembly, "assemble", begin)
     task = an_operator(deferrable=deferrable)
-    monkeypatch.setattr(task, "_run_context", lambda context: None)
+    monkeypatch.setattr(task, "_run_context", lambda context, resumed: None)
 
     with pytest.raises(BeganError):
         task.execute(CONTEXT)
@@ -275,7 +275,7 @@ def test_a_task_that_comes_back_looks_at_the_time_again(monkeypatch):
     now_is(monkeypatch, NEW_YEAR + timedelta(seconds=30))
     monkeypatch.setattr(assembly, "assemble", begin)
     task = an_operator(deferrable=True)
-    monkeypatch.setattr(task, "_run_context", lambda context: None)
+    monkeypatch.setattr(task, "_run_context", lambda context, resumed: None)
 
     with pytest.raises(BeganError):
         task.resume_when_over(CONTEXT, NEW_YEAR)
@@ -295,7 +295,7 @@ def test_a_window_that_was_written_out_goes_before_the_data_interval(monkeypatch
         {},
     ):
         task = an_operator(**arguments)
-        monkeypatch.setattr(task, "_run_context", lambda context: None)
+        monkeypatch.setattr(task, "_run_context", lambda context, resumed: None)
         with pytest.raises(AirflowFailException):
             task.execute(CONTEXT)
 

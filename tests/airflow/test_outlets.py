@@ -169,11 +169,10 @@ def test_a_store_of_progress_that_fails_fails_no_run(tmp_path, capfd):
 
 
 def test_an_address_of_a_job_that_cannot_be_made_hides_neither_result_nor_error(tmp_path, monkeypatch, capfd):
-    class Broken:
-        def __init__(self, *_: Any) -> None:
-            raise RuntimeError("the connection is gone")
+    def gone(_: str) -> None:
+        raise RuntimeError("the connection is gone")
 
-    monkeypatch.setattr(delta_ingest, "ScopeHook", Broken)
+    monkeypatch.setattr(delta_ingest, "connection_of", gone)
     operator = a_dag("no_link", tmp_path).get_task("ingest")
     operator._runner = SimpleNamespace(newest_job="a job")
 
