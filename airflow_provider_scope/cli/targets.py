@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from argparse import Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +22,7 @@ from airflow_provider_scope.protocol.intervals import IntervalLog, known_interva
 from airflow_provider_scope.protocol.view import check_decided, check_table, read_log
 from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.fate import job_id
-from airflow_provider_scope.scope.submission import JobSettings, JobWait
+from airflow_provider_scope.scope.submission import JobSettings
 from airflow_provider_scope.specs import Checkpoint, FileSource, SparkEngine
 from airflow_provider_scope.specs.ingest import Ingest
 from airflow_provider_scope.stores.protocol import canonical_uri
@@ -198,9 +196,7 @@ def engine_of(args: Namespace, log: CheckpointLog) -> Engine:
     if not is_spark and (args.engine == "scope" or log.has_attempts()):
         table = canonical_uri(args.delta_location)
         return scope_runner(args.scope_conn_id, log, table, args.storage_conn_id)
-    context = RunContext(
-        task="airflow scope", log_file=log_file(), report=say, storage_conn_id=args.storage_conn_id
-    )
+    context = _context(args.storage_conn_id)
     conn_id = getattr(args, "spark_conn_id", None)
     if conn_id and manager_of(connection_of(conn_id), None, context.log_file):
         conn_id = None  # what a command commits is empty, and any Spark can do it
@@ -210,6 +206,11 @@ def engine_of(args: Namespace, log: CheckpointLog) -> Engine:
         engine=SparkEngine(spark_conn_id=conn_id),
     )
     return assembly.spark_engine(ingest, log, context)
+
+
+def _context(storage_conn_id: str | None = None) -> RunContext:
+    """Return the context of a command: it waits to the end."""
+    return RunContext(task="airflow scope", log_file=log_file(), report=say, storage_conn_id=storage_conn_id)
 
 
 def log_file() -> Path:
@@ -228,15 +229,7 @@ def scope_runner(
     defaults = hook.defaults
     return ScopeRunner(
         log=log,
-        wait=JobWait(
-            jobs=hook,
-            timeout_seconds=defaults.job_timeout_seconds,
-            poll_seconds=defaults.poll_interval,
-            inline_wait_seconds=None,
-            clock=time.time,
-            sleep=time.sleep,
-            random=random.random,
-        ),
+        wait=assembly.wait_for(hook, _context(), defaults.job_timeout_seconds, defaults.poll_interval),
         settings=JobSettings(
             name="airflow_scope", au=defaults.au, priority=defaults.priority, run_id=assembly.new_id()
         ),

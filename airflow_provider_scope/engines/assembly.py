@@ -178,14 +178,14 @@ def spark_engine(ingest: Ingest, log: CheckpointLog, context: RunContext) -> Pla
     return ClusterEngine(
         **of_plan,
         settings=settings,
-        wait=replace(_wait(manager, context, math.inf, manager.poll_interval), forgets_ended=True),
+        wait=replace(wait_for(manager, context, math.inf, manager.poll_interval), forgets_ended=True),
         stores=stores,
         report=context.report,
         resumed=context.resumed,
     )
 
 
-def _wait(jobs: _J, context: RunContext, timeout_seconds: float, poll_seconds: float) -> JobWait[_J]:
+def wait_for(jobs: _J, context: RunContext, timeout_seconds: float, poll_seconds: float) -> JobWait[_J]:
     """Return how jobs are waited for.
 
     :param poll_seconds: Where the task does not say.
@@ -237,7 +237,7 @@ def scope_engine(
 
     runner = ScopeRunner(
         log=log,
-        wait=_wait(
+        wait=wait_for(
             hook, context, engine.job_timeout_seconds or defaults.job_timeout_seconds, defaults.poll_interval
         ),
         settings=JobSettings(

@@ -11,6 +11,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from urllib.parse import quote
 
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.manager import Application
@@ -24,6 +25,7 @@ from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.settings import EXACT_AT_START
 from airflow_provider_scope.stores.kinds import kind_of
+from airflow_provider_scope.stores.local import SCHEME
 from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.values import counted, is_below
 
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.stores.protocol import Storage, Store
 
 logger = logging.getLogger(__name__)
-
-LOCAL = "file://"
 
 _KEPT = "the batches that are in the table; the others stay logged"
 _NAME = re.compile(r".+-(?P<seq>\d+)-(?P<number>\d+)")
@@ -186,12 +186,22 @@ class ClusterEngine(PlanEngine):
         )
 
     def _stage(self, work: Work, file: Path) -> str:
-        """Put a file below the checkpoint, under a name that its content has alone."""
+        """Put a file below the checkpoint, under a name that its content has alone.
+
+        :return: Its URI, encoded: what starts Spark parses it.
+        :raises InputError: It has a comma, where Spark splits such names, encoded or not.
+        """
         data = file.read_bytes()
         digest = hashlib.sha256(data).hexdigest()[:16]
         uri = f"{work.checkpoint}/application/{file.stem}-{digest}{file.suffix}"
+        if "," in uri:
+            raise InputError(
+                f"The checkpoint {work.checkpoint} has a comma, where Spark splits names of files.",
+                kept="the table and the log; nothing was submitted",
+                do="set checkpoint to a location without a comma",
+            )
         self.storage.put_if_absent(uri, data)
-        return uri
+        return quote(uri, safe=":/@")
 
     # ---- its end ----------------------------------------------------------------------------------
 
@@ -318,13 +328,13 @@ def _check_conf(settings: SparkEngine, *, keeps_secrets: bool) -> None:
 
 
 def _check_reach(uri: str, shared_folders: tuple[str, ...], settings: SparkEngine) -> None:
-    if not uri.startswith(LOCAL) or is_below(uri, shared_folders):
+    if not uri.startswith(SCHEME) or is_below(uri, shared_folders):
         return
     raise InputError(
         f"{uri} is on a disk of the worker, and the machines of {settings.spark_conn_id} do not see it.",
         kept="everything; nothing was read or written",
         do="use a store that they reach; or, if each of them mounts this folder at the same path, name it: "
-        f"SparkEngine(shared_folders=[{uri.removeprefix(LOCAL)!r}])",
+        f"SparkEngine(shared_folders=[{uri.removeprefix(SCHEME)!r}])",
     )
 
 

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.engines.livy import Livy
 from airflow_provider_scope.engines.submit import cluster_mode_refused, deploy_mode
 from airflow_provider_scope.engines.yarn import Yarn
 from airflow_provider_scope.hooks.scope import ScopeHook
-from airflow_provider_scope.scope.submission import Jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from airflow.providers.common.compat.sdk import Connection
 
-    from airflow_provider_scope.engines.manager import Manager
-    from airflow_provider_scope.scope.jobs import Job
-
-
-class WatchedJobs(Jobs, Protocol):
-    """Jobs that a trigger looks at; its calls block."""
-
-    @property
-    def poll_interval(self) -> float:
-        """Seconds between two looks at a job, where the task does not say."""
-
-    def url_of(self, job_id: str) -> str:
-        """Return the address of a job's page."""
-
-    def close(self) -> None:
-        """Close its connections."""
-
-
-@runtime_checkable
-class ListsJobs(Protocol):
-    """Describes many jobs by one request."""
-
-    def get_jobs(self, names: Collection[str]) -> Mapping[str, Job]:
-        """Describe those of the jobs that are known."""
+    from airflow_provider_scope.engines.manager import Manager, WatchedJobs
 
 
 def jobs_of(connection: Connection) -> WatchedJobs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_provider_scope.scope.submission import Jobs
 
@@ -34,14 +34,37 @@ class Application:
     """Puts a file where every machine of the cluster reads it, and gives its URI."""
 
 
-class Manager(Jobs, Protocol):
+class WatchedJobs(Jobs, Protocol):
+    """Jobs that a trigger looks at; its calls block."""
+
+    @property
+    def poll_interval(self) -> float:
+        """Seconds between two looks at a job, where the task does not say."""
+
+    def url_of(self, job_id: str) -> str:
+        """Return the address of a job's page."""
+
+    def close(self) -> None:
+        """Close its connections."""
+
+
+@runtime_checkable
+class ListsJobs(Protocol):
+    """Describes many jobs by one request."""
+
+    def get_jobs(self, names: Collection[str]) -> Mapping[str, Job]:
+        """Describe those of the jobs that are known.
+
+        :raises ScopeProviderError: They could not be read; one that is missing is not there for certain.
+        """
+
+
+class Manager(WatchedJobs, ListsJobs, Protocol):
     """Runs applications: YARN, or Livy. A job's id is the application's name.
 
-    Its calls block, and may be made by several threads at once.
+    Its calls may be made by several threads at once.
     """
 
-    poll_interval: float
-    """Seconds between two looks at an application, where the task does not say."""
     keeps_secrets: bool
     """Whether the settings of an application can be read by its submitter and its cluster alone."""
 
@@ -52,17 +75,5 @@ class Manager(Jobs, Protocol):
         :raises ScopeProviderError: It was not submitted, or that is not known.
         """
 
-    def get_jobs(self, names: Collection[str]) -> dict[str, Job]:
-        """Describe the applications of these names that the manager knows, by as few requests as it can.
-
-        :raises ScopeProviderError: They could not be read; one that is missing is not there for certain.
-        """
-
     def log(self, name: str) -> Sequence[str]:
         """Return the last lines of the driver's log; none if they cannot be had."""
-
-    def url_of(self, job_id: str) -> str:
-        """Return the address of an application's page; empty if the manager does not know it."""
-
-    def close(self) -> None:
-        """Close its connections."""

@@ -19,7 +19,7 @@ from airflow_provider_scope.scope.jobs import next_step
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from airflow_provider_scope.engines.jobs import WatchedJobs
+    from airflow_provider_scope.engines.manager import WatchedJobs
     from airflow_provider_scope.scope.jobs import Job
 
 OVER = ("failed", "success", "skipped", "upstream_failed", "removed")
@@ -187,7 +187,7 @@ class Looks:
         :return: None if the service does not know it.
         :raises ScopeProviderError: It could not be read.
         """
-        from airflow_provider_scope.engines.jobs import ListsJobs
+        from airflow_provider_scope.engines.manager import ListsJobs
 
         if not isinstance(self.jobs, ListsJobs):
             return await asyncio.to_thread(self.jobs.get_job, job_id)

@@ -26,7 +26,7 @@ from airflow_provider_scope.triggers import job as job_trigger
 from tests.support import livy, yarn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from airflow_provider_scope.scope.jobs import Job
     from tests.support.hdfs import Hdfs
@@ -145,15 +145,6 @@ class OnHdfs(Cluster):
         except requests.HTTPError:
             return []
         return sorted(status["pathSuffix"] for status in answer["FileStatuses"]["FileStatus"])
-
-
-def eventually(is_so: Callable[[], bool], seconds: float = 90) -> bool:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def a_context(**of_ti: Any) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.stores import http
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.triggers.job import JobTrigger
-from tests.clusters.conftest import a_context, eventually
+from tests.clusters.conftest import a_context
+from tests.support.processes import eventually
 
 pytestmark = pytest.mark.spark
 

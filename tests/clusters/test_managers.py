@@ -12,8 +12,9 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_provider_scope.engines.livy import Livy
 from airflow_provider_scope.scope.jobs import outcome
-from tests.clusters.conftest import a_context, eventually
+from tests.clusters.conftest import a_context
 from tests.support import yarn
+from tests.support.processes import eventually
 
 pytestmark = pytest.mark.spark
 
@@ -35,6 +36,17 @@ def test_a_file_that_livy_does_not_take_fails_the_task_and_leaves_nothing_in_its
     port = json.loads(cluster.manager()._http.base_url.rpartition(":")[2])
     batches = requests.get(f"http://127.0.0.1:{port}/batches?size=1000", timeout=30).json()["sessions"]
     assert not [batch for batch in batches if batch["state"] == "starting" and not batch["log"]]
+
+
+@pytest.mark.parametrize("cluster", [pytest.param("livy", marks=pytest.mark.livy)], indirect=True)
+def test_a_checkpoint_in_a_folder_with_an_odd_name_is_read(cluster):
+    cluster.folder /= "a b é #x"
+    cluster.folder.mkdir()
+    cluster.land(1)
+
+    cluster.operator().execute(a_context())
+
+    assert cluster.rows() == [1]
 
 
 @pytest.mark.parametrize("cluster", [pytest.param("livy", marks=pytest.mark.livy)], indirect=True)

@@ -22,6 +22,7 @@ import pytest
 from airflow_provider_scope.engines import server
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError
 from airflow_provider_scope.spark import server as lender
+from tests.support.processes import eventually
 from tests.support.warm import Pipe
 
 if TYPE_CHECKING:
@@ -66,15 +67,6 @@ def land(pipe: Pipe, *ids: int) -> None:
     path = folder / f"{ids[0]}.parquet"
     pq.write_table(pa.table({"id": ids}), path)
     os.utime(path, (time.time() - 3600,) * 2)
-
-
-def eventually(is_so: Callable[[], bool], seconds: float = 60) -> bool:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def test_pipelines_share_a_server_at_the_same_time_and_load_their_own_rows(

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,3 +52,13 @@ def as_nobody(function: Callable[[], Any]) -> Any:
         answer = pickle.load(pipe)
     os.waitpid(child, 0)
     return answer
+
+
+def eventually(is_so: Callable[[], bool], seconds: float = 90) -> bool:
+    """Return whether something comes true in time."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
