@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.operators import delta_ingest, intervals
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, Replace
+from tests.support.stand_in import stand_in
 
 EXAMPLE = Path(__file__).parents[2] / "dags_examples" / "example_files_to_delta_intervals.py"
 NEW_YEAR = datetime(2014, 1, 1, tzinfo=UTC)
@@ -260,7 +262,7 @@ def test_a_deferrable_task_waits_in_the_triggerer_until_the_last_files_are_old_e
 def test_a_wait_too_short_for_the_triggerer_is_a_sleep_in_the_worker(monkeypatch, deferrable, after, slept):
     waits = []
     now_is(monkeypatch, NEW_YEAR + timedelta(seconds=after))
-    monkeypatch.setattr(delta_ingest.time, "sleep", waits.append)
+    stand_in(monkeypatch, delta_ingest, time, sleep=waits.append)
     monkeypatch.setattr(assembly, "assemble", begin)
     task = an_operator(deferrable=deferrable)
     monkeypatch.setattr(task, "_run_context", lambda context, resumed: None)

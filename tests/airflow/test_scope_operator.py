@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.specs import FileSource, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.triggers import job as job_trigger
 from tests.scope.conftest import ROOT, start_emulator, world
+from tests.support.stand_in import stand_in
 
 __all__ = ["start_emulator", "world"]
 
@@ -326,7 +328,7 @@ def test_a_killed_task_cancels_its_job_only_if_nobody_comes_back_for_it(world, m
         task.on_kill()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(assembly.time, "sleep", killed)
+    stand_in(monkeypatch, assembly, time, sleep=killed)
     with pytest.raises(KeyboardInterrupt):
         task.execute(context)
 

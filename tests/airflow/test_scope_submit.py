@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,6 +33,7 @@ from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.triggers import job as job_trigger
 from tests.docs.pages import DOCS, section
 from tests.scope.conftest import start_emulator, world
+from tests.support.stand_in import stand_in
 
 __all__ = ["start_emulator", "world"]
 
@@ -391,7 +393,7 @@ def test_a_killed_task_cancels_its_job_only_if_nobody_comes_back_for_it(world, s
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scope_submit.time, "sleep", killed)
+        stand_in(patch, scope_submit, time, sleep=killed)
         with pytest.raises(KeyboardInterrupt):
             task.execute(tries.context())
 

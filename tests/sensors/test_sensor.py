@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,6 +24,7 @@ from airflow_provider_scope.triggers import gen1_files
 from tests.scope.conftest import ROOT, start_emulator, world
 from tests.sensors.conftest import put
 from tests.support.dbt_scope import DbtScope
+from tests.support.stand_in import stand_in
 
 __all__ = ["start_emulator", "world"]
 
@@ -252,7 +254,7 @@ def test_a_deferred_task_ends_at_its_execution_timeout_if_that_is_earlier():
 
 
 def test_the_deadline_counts_from_the_first_look_and_airflow_itself_ends_the_wait_later(monkeypatch):
-    monkeypatch.setattr(adls_gen1.time, "time", lambda: 1_000.0)
+    stand_in(monkeypatch, adls_gen1, time, time=lambda: 1_000.0)
     one = sensor(deferrable=True, timeout=600, poke_interval=30)
     asked = {}
     monkeypatch.setattr(one, "defer", lambda **given: asked.update(given))

@@ -20,6 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.spark import commit
 from tests.support.processes import PROJECT
+from tests.support.stand_in import stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,7 +181,7 @@ def test_whoever_gives_up_waiting_leaves_the_lock_to_another_thread(
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commit.time, "sleep", interrupted)
+    stand_in(monkeypatch, commit, time, sleep=interrupted)
     with (tmp_path / commit._LOCK).open("w") as file:  # as another process has it
         with commit.one_commit_at_a_time(spark, table):
             with pytest.raises(KeyboardInterrupt), commit.one_commit_at_a_time(spark, table):

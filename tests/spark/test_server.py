@@ -23,6 +23,7 @@ from airflow_provider_scope.engines import server
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError
 from airflow_provider_scope.spark import server as lender
 from tests.support.processes import eventually
+from tests.support.stand_in import stand_in
 from tests.support.warm import Pipe
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def lending(spark: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.setenv("PYSPARK_GATEWAY_SECRET", "-")
     killed: list[int] = []
-    monkeypatch.setattr(lender.os, "kill", lambda pid, _: killed.append(pid))
+    stand_in(monkeypatch, lender, os, kill=lambda pid, _: killed.append(pid))
     home.mkdir()
     running = lender.Server(spark, home / "s", 600)
 
