@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
@@ -10,6 +11,20 @@ import airflow_provider_scope
 from tests.docs.pages import DOCS, PAGES, ROOT, anchors, code, links, page_id, prose
 
 PACKAGE = ROOT / airflow_provider_scope.__name__
+OTHERS_PAGES = ("moving_from_", "dbt_scope_names")
+OTHERS_NAMES = {
+    "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION": "an error of Delta",
+    "INVALID_ATTRIBUTE_NAME_SYNTAX": "an error of Spark",
+    "updated_at": "a column of an example",
+    "_ms": "the end of a name",
+    "_bytes": "the end of a name",
+    "_seconds": "the end of a name",
+    "_dlt_pipeline_state": "a table of dlt",
+    "write_disposition": "an argument of dlt",
+    "exponential_backoff": "an argument of Airflow's sensors",
+    "max_wait": "an argument of Airflow's sensors",
+    "silent_fail": "an argument of Airflow's sensors",
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -46,3 +61,16 @@ def test_the_python_files_and_test_folders_that_a_page_names_exist(page):
     named = [n for n in code(unlinked) if re.fullmatch(r"[a-z_/]+\.py|tests/[a-z_]+", n)]
 
     assert [name for name in named if not (ROOT / name).exists() and not (PACKAGE / name).exists()] == []
+
+
+@cache
+def names_of_the_repository() -> set[str]:
+    files = [path for top in (PACKAGE, ROOT / "tests", ROOT / "demo") for path in top.rglob("*.py")]
+    return {word for path in files for word in [path.stem, *re.findall(r"\w+", path.read_text())]}
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if not p.name.startswith(OTHERS_PAGES)], ids=page_id)
+def test_a_name_that_a_page_uses_is_one_of_the_repository_or_of_somebody_else(page):
+    used = {name for text in code(prose(page.read_text())) for name in re.findall(r"\b[A-Za-z]*_\w+", text)}
+
+    assert used - names_of_the_repository() - set(OTHERS_NAMES) == set()
