@@ -286,10 +286,10 @@ class ApplicationEvents:
         if kind == "failed":
             self.failure = SparkJobFailedError.from_dict(event["error"])
         elif kind == "columns":
-            self._report(f"batch {event['seq']}: {event['told']}")
-        elif kind == "notice" and event["told"] not in self._warned:
-            self._warned.add(event["told"])  # once for all batches
-            logger.warning("batch %s: %s", event["seq"], event["told"])
+            self._report(f"batch {event['seq']}: {event['message']}")
+        elif kind == "notice" and event["message"] not in self._warned:
+            self._warned.add(event["message"])  # once for all batches
+            logger.warning("batch %s: %s", event["seq"], event["message"])
         elif kind == "batch":
             self.done += 1
             version = event["version"]

@@ -136,8 +136,8 @@ def run(spark: SparkSession, plan: Plan) -> None:
             version = run_batch(plan, target, entry, rows)
             seconds = time.monotonic() - began
             emit(event="batch", seq=seq, what=_batch_text(plan, entry), version=version, seconds=seconds)
-            if version is not None and target.told:
-                emit(event="columns", seq=seq, told=target.told)
+            if version is not None and target.column_changes:
+                emit(event="columns", seq=seq, message=target.column_changes)
             if not is_last and not is_known:
                 if plan.infers_columns:
                     plan = inference.pinned(plan, target.log)

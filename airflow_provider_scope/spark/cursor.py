@@ -113,7 +113,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             new = stack.enter_context(reading.held())
             until_read.close()
         if new.notice:
-            emit(event="notice", seq=entry.seq, told=new.notice)
+            emit(event="notice", seq=entry.seq, message=new.notice)
         notes = {} if new.state is None else {"state": new.state}
         if not new.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)

@@ -192,7 +192,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             growth = target.log.growth(version)
             if growth is not None and growth < net.growth:
                 message = _EQUAL_KEYS.format(count=net.growth - growth, keys=", ".join(changes.key))
-                emit(event="notice", seq=entry.seq, told=message)
+                emit(event="notice", seq=entry.seq, message=message)
         return version
 
 

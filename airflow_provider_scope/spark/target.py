@@ -63,7 +63,7 @@ class Target:
         self.plan = plan
         self.log = DeltaLog(spark, plan.table)
         self.quarantines = [Quarantine(spark, plan.pipeline, table) for table in plan.quarantines]
-        self.told = ""
+        self.column_changes = ""
         """What the newest write did to the table's columns; empty if they are the SELECT's."""
         self._prepared = False
 
@@ -87,7 +87,7 @@ class Target:
         :raises SchemaMismatchError: Before anything is written.
         :raises ConcurrentCommitError: Another writer committed in between.
         """
-        self.told = ""
+        self.column_changes = ""
         entry = transaction.entry
         # One instant for all that the batch changes.
         how = {"now": self.now().isoformat(), **self.plan.write}
@@ -127,7 +127,7 @@ class Target:
                 version = self._commit(transaction, WRITES[kind], batch, notes or {})
             if metadata is None and (made := self.log.metadata()):
                 self._prepare(made)  # the properties that the writer does not take
-            self.told = evolution.summary() if version is not None else ""
+            self.column_changes = evolution.summary() if version is not None else ""
             return version
 
     @contextmanager
@@ -179,7 +179,7 @@ class Target:
 
         :raises InputError: There is no table, and nothing tells its columns.
         """
-        self.told = ""
+        self.column_changes = ""
         where = transaction.entry.where
         shaping.check_range(self.spark, where, self.log.metadata(), self.plan.table)
         return self._empty(transaction, notes, abandoned=False)

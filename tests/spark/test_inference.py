@@ -459,9 +459,9 @@ def test_all_batches_of_a_run_have_the_columns_of_the_first_and_each_commit_says
 
     assert bench.rows() == [{"id": 1, "n": None}, {"id": 2, "n": 5}, {"id": 3, "n": None}, {"id": 4, "n": 4}]
     assert columns_said(bench) == dict.fromkeys(range(3), "id bigint, n bigint")
-    told = [line for line in capfd.readouterr().out.splitlines() if '"columns"' in line]
-    assert len(told) == 1
-    assert '"seq": 0, "told": "inferred columns: id bigint, n bigint"' in told[0]
+    lines = [line for line in capfd.readouterr().out.splitlines() if '"columns"' in line]
+    assert len(lines) == 1
+    assert '"seq": 0, "message": "inferred columns: id bigint, n bigint"' in lines[0]
 
 
 def test_a_later_value_that_would_be_changed_is_a_bad_record_that_says_what_to_do(bench):

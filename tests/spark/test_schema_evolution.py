@@ -97,7 +97,7 @@ def test_an_old_file_that_comes_late_is_loaded_without_the_new_columns(bench, ca
     events = [
         json.loads(line.split(" ", 1)[1]) for line in capfd.readouterr().out.splitlines() if "@@" in line
     ]
-    assert [(e["seq"], e["told"]) for e in events if e["event"] == "columns"] == [
+    assert [(e["seq"], e["message"]) for e in events if e["event"] == "columns"] == [
         (1, "the table gets zuletzt string, a.b bigint"),
         (2, "not in the SELECT: größe, zuletzt, a.b"),
     ]

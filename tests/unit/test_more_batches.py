@@ -160,7 +160,7 @@ def test_what_is_told_of_each_batch_is_a_warning_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     events = ApplicationEvents(print)
-    for seq, told in ((0, "late rows"), (1, "late rows"), (1, "no index")):
-        events.take({"event": "notice", "seq": seq, "told": told})
+    for seq, message in ((0, "late rows"), (1, "late rows"), (1, "no index")):
+        events.take({"event": "notice", "seq": seq, "message": message})
 
     assert [one.getMessage() for one in caplog.records] == ["batch 0: late rows", "batch 1: no index"]

@@ -182,7 +182,7 @@ class Session:
         return cursor_state.start_of_slice(self.rule, self.batch, kind, f"batch {self.seq}")
 
     def notify(self, text: str) -> None:
-        emit(event="notice", seq=self.seq, told=text.format(column=self.batch.column))
+        emit(event="notice", seq=self.seq, message=text.format(column=self.batch.column))
 
     def warn_of_late_rows(self, text: str = _LATE) -> None:
         """Warn that rows that are committed late may be lost, unless a lag says how late they come."""

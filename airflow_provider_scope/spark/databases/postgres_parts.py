@@ -114,7 +114,7 @@ def divided(session: Session, columns: list[Column], where: str, *, reads_all: b
             raise
         # Other databases that speak PostgreSQL's protocol have no pages, or no snapshots to share.
         message = f"the table is read over one connection, because it cannot be divided: {short_cause(err)}"
-        emit(event="notice", seq=session.seq, told=f"{message}. With num_partitions=1 this is not tried")
+        emit(event="notice", seq=session.seq, message=f"{message}. With num_partitions=1 this is not tried")
         return None
 
 

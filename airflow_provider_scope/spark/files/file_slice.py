@@ -63,7 +63,11 @@ def _commit(
         if plan.has_to_infer or plan.extends_columns:
             columns_before, plan = plan.inferred_columns, inference.inferred(spark, plan, entry)
             if plan.inferred_columns != columns_before:
-                emit(event="columns", seq=entry.seq, told=f"inferred columns: {inference.columns_text(plan)}")
+                emit(
+                    event="columns",
+                    seq=entry.seq,
+                    message=f"inferred columns: {inference.columns_text(plan)}",
+                )
             rows = partial(select, spark, plan, entry)
         notes = _notes(plan) or None
         version = read_by(
