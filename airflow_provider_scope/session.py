@@ -138,10 +138,10 @@ def load(  # the arguments are the API
         if not (refresh and where is None):
             _give_up(log, audit, engine, table)
         report = execution.run(Request(table=table, max_batches=1, refresh=refresh, where=where))
-    batch = report.batches[-1]
-    changes = batch.changes or {"inserted": batch.rows or 0}
+    record = report.batches[-1].record
+    changes = record.changes or {"inserted": record.rows or 0}
     return LoadResult(
-        batch.table_version,
+        record.table_version,
         changes.get("inserted", 0),
         changes.get("updated", 0),
         changes.get("deleted", 0),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_provider_scope.protocol.bad_records import Quarantined
+    from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
 
 
 XCOM_LIMIT_BYTES = 4096
@@ -38,21 +39,18 @@ NAME_LENGTH = 100
 class BatchReport:
     """One batch that this run recorded as committed."""
 
-    seq: int
+    record: CommitRecord
     mode: str
-    files: int
-    size_bytes: int
-    rows: int | None
-    table_version: int
-    already_there: bool = False
-    """It was in the table before this run: an earlier run died between the table and the record."""
-    abandoned: bool = False
-    quarantined: Mapping[str, Quarantined] = field(default_factory=dict)
-    """``records``, ``rows`` or ``files`` -> those that are in the quarantine instead."""
-    changes: Mapping[str, int] = field(default_factory=dict)
-    """Rows that a row-level write inserted, updated, deleted, …"""
     slice_text: str = ""
     """What was read, of a source without files."""
+    already_there: bool = False
+    """It was in the table before this run: an earlier run died between the table and the record."""
+
+    @classmethod
+    def of(cls, entry: OffsetEntry, record: CommitRecord, *, already_there: bool = False) -> BatchReport:
+        """Keep what people want to know of an entry: a report does not hold the names of all files."""
+        mode = entry.mode if entry.where is None else "replace"
+        return cls(record, mode, "" if entry.slice.audited else entry.slice.text(), already_there)
 
 
 @dataclass(slots=True)
@@ -85,32 +83,36 @@ class RunReport:
     now_ms: int = 0
 
     @property
+    def _loaded(self) -> list[CommitRecord]:
+        return [batch.record for batch in self.batches if not batch.record.abandoned]
+
+    @property
     def files(self) -> int:
         """Files of the committed batches."""
-        return sum(batch.files for batch in self.batches if not batch.abandoned)
+        return sum(record.files for record in self._loaded)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of those files."""
-        return sum(batch.size_bytes for batch in self.batches if not batch.abandoned)
+        return sum(record.size_bytes for record in self._loaded)
 
     @property
     def rows(self) -> int | None:
         """Rows of the committed batches; None if the table's log does not tell for one of them."""
-        counts = [batch.rows for batch in self.batches if not batch.abandoned]
+        counts = [record.rows for record in self._loaded]
         return None if None in counts else sum(count or 0 for count in counts)
 
     @property
     def quarantined(self) -> dict[str, Quarantined]:
         """``records``, ``rows`` or ``files`` -> those of the committed batches that are in the quarantine."""
-        return bad_records.total(batch.quarantined for batch in self.batches)
+        return bad_records.total(batch.record.quarantined for batch in self.batches)
 
     @property
     def changes(self) -> Counter[str]:
         """Rows that row-level writes inserted, updated, deleted, …, in this order."""
         totals: Counter[str] = Counter()
         for batch in self.batches:
-            totals.update(batch.changes)
+            totals.update(batch.record.changes)
         return totals
 
     @property
@@ -122,12 +124,12 @@ class RunReport:
     def loaded_nothing(self) -> bool:
         """Whether the table is as it was: no batch, or none with a row, a file or a change."""
         return all(
-            batch.abandoned
+            batch.record.abandoned
             or (
                 batch.mode == "append"
-                and batch.rows == 0
-                and not batch.files
-                and not any(batch.changes.values())
+                and batch.record.rows == 0
+                and not batch.record.files
+                and not any(batch.record.changes.values())
             )
             for batch in self.batches
         )
@@ -206,8 +208,8 @@ class RunReport:
 
     def _table(self) -> list[str]:
         """Write a line for each batch, without the columns that its source does not have."""
-        has_files = any(batch.files or not batch.slice_text for batch in self.batches)
-        has_bytes = has_files or any(batch.size_bytes for batch in self.batches)
+        has_files = any(batch.record.files or not batch.slice_text for batch in self.batches)
+        has_bytes = has_files or any(batch.record.size_bytes for batch in self.batches)
         widths = (7 * has_files, 15 * has_bytes, 13, 8)
 
         def line(batch: str, mode: str, *cells: str, note: str = "") -> str:
@@ -220,12 +222,12 @@ class RunReport:
             line("batch", "mode", "files", "bytes", "rows", "version"),
             *(
                 line(
-                    str(batch.seq),
+                    str(batch.record.seq),
                     batch.mode,
-                    f"{batch.files:,}",
-                    f"{batch.size_bytes:,}",
-                    _number(batch.rows),
-                    str(batch.table_version),
+                    f"{batch.record.files:,}",
+                    f"{batch.record.size_bytes:,}",
+                    _number(batch.record.rows),
+                    str(batch.record.table_version),
                     note=_note(batch),
                 )
                 for batch in self.batches
@@ -240,9 +242,9 @@ class RunReport:
             "files": self.files,
             "rows": self.rows,
             "bytes": self.size_bytes,
-            "first_batch": self.batches[0].seq if self.batches else None,
-            "last_batch": self.batches[-1].seq if self.batches else None,
-            "already_in_table": [b.seq for b in self.batches if b.already_there][:20],
+            "first_batch": self.batches[0].record.seq if self.batches else None,
+            "last_batch": self.batches[-1].record.seq if self.batches else None,
+            "already_in_table": [b.record.seq for b in self.batches if b.already_there][:20],
             "superseded": list(self.superseded)[:20],
             "pending_files": self.pending_files,
             "quarantined": _most(self.quarantined),
@@ -324,7 +326,7 @@ def _number(rows: int | None) -> str:
 
 def _note(batch: BatchReport) -> str:
     notes = [batch.slice_text] if batch.slice_text else []
-    if batch.abandoned:
+    if batch.record.abandoned:
         notes.append(
             "abandoned: it counts as new" if batch.slice_text else "abandoned: its files count as new"
         )

@@ -16,11 +16,10 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.protocol import bad_records, dbt_scope, first_run, recovery, takeover
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.records import OffsetEntry
-from airflow_provider_scope.protocol.report import READ
+from airflow_provider_scope.protocol.report import READ, BatchReport
 from airflow_provider_scope.protocol.view import (
     LogView,
     accept_missing_table,
-    batch_report,
     check_view,
     commit_not_shown,
     loaded_in_table,
@@ -135,7 +134,7 @@ class MicroBatchExecution:
         for _ in logged:
             self._run_open(logged)
         floor = self.view.overwrite_start or 0
-        reported = {*report.superseded, *(batch.seq for batch in report.batches)}
+        reported = {*report.superseded, *(batch.record.seq for batch in report.batches)}
         report.superseded += tuple(e.seq for e in was_open if e.seq < floor and e.seq not in reported)
         self._run_open()
         self._audit()
@@ -379,7 +378,7 @@ class MicroBatchExecution:
         record = record_commit(
             self.log, self.view, request.table, entry, committed, committed_at_ms=self.now_ms()
         )
-        report.batches.append(batch_report(entry, record, already_there=already_there))
+        report.batches.append(BatchReport.of(entry, record, already_there=already_there))
         if bad_records.share(record.quarantined) > bad_records.WARN_ABOVE:
             message = request.address.complete(
                 f"batch {entry.seq}: {bad_records.text(record.quarantined)} are in the quarantine; "

@@ -458,24 +458,4 @@ def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]
     """Return the batches that have a commit record, from ``first`` on, as a report shows them."""
     last = view.last_commit.seq if view.last_commit else -1
     records = [record for seq in log.kept(first, last + 1) if (record := log.find_commit(seq))]
-    return [batch_report(log.offset(record.seq), record) for record in records]
-
-
-def batch_report(entry: OffsetEntry, record: CommitRecord, *, already_there: bool = False) -> BatchReport:
-    """Return a batch as a report shows it.
-
-    :param already_there: It was in the table before this run.
-    """
-    return BatchReport(
-        seq=record.seq,
-        mode=entry.mode if entry.where is None else "replace",
-        files=record.files,
-        size_bytes=record.size_bytes,
-        rows=record.rows,
-        table_version=record.table_version,
-        already_there=already_there,
-        abandoned=record.abandoned,
-        quarantined=record.quarantined,
-        changes=record.changes,
-        slice_text="" if entry.slice.audited else entry.slice.text(),
-    )
+    return [BatchReport.of(log.offset(record.seq), record) for record in records]

@@ -206,7 +206,7 @@ def test_a_job_that_is_said_to_be_committed_is_recorded_and_not_run_again(world,
     assert code == 0
     assert out.endswith(f"settled, as file://{record}\n")
     assert log_of(world).settlement(0, 0) == Settlement(seq=0, number=0, landed=True, table_version=version)
-    assert [(b.seq, b.rows, b.already_there) for b in report.batches] == [(0, None, True)]
+    assert [(b.record.seq, b.record.rows, b.already_there) for b in report.batches] == [(0, None, True)]
     assert len(world.jobs()) == 1
     assert world.rows() == {1: 1, 101: 1, 7: 1}
 
@@ -218,7 +218,7 @@ def test_a_job_that_is_said_not_to_be_committed_is_submitted_again(world, scope)
     report = world.run()
 
     assert code == 0
-    assert [(b.seq, b.rows) for b in report.batches] == [(0, 2)]
+    assert [(b.record.seq, b.record.rows) for b in report.batches] == [(0, 2)]
     assert [outcome(job) for job in world.jobs()] == ["failed", "succeeded"]
     assert world.rows() == {1: 1, 101: 1, 7: 1, 8: 1}
 

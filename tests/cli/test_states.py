@@ -148,7 +148,7 @@ def test_an_interval_of_a_cursor_says_how_its_rows_come_back(desk):
         "- to get these rows back, delete what the table still holds of the interval's rows, move the folder "
         f"{folder} away while nothing runs, and clear the interval's run\n"
     )
-    assert all(batch.abandoned for batch in second.run().batches)
+    assert all(batch.record.abandoned for batch in second.run().batches)
     assert second.ids() == [0]
     Path(local(second.checkpoint)).rename(desk.world.folder / "away")
     second.run()

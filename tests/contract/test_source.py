@@ -94,7 +94,7 @@ def test_everything_is_loaded_once_in_slices_of_the_limit(world: MemoryWorld) ->
 
     assert world.rows() == landed_rows(world)
     assert [len(names) for names in held(entries(world))] == [2, 2, 1]
-    assert [batch.seq for batch in report.batches] == [0, 1, 2]
+    assert [batch.record.seq for batch in report.batches] == [0, 1, 2]
     assert len(world.records()) == 7
 
 

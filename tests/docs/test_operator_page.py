@@ -15,7 +15,6 @@ from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.spark import ApplicationEvents
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.protocol.report import BatchReport, RunReport
-from airflow_provider_scope.protocol.view import batch_report
 from airflow_provider_scope.sources.files.discovery import Reason, Tally
 from airflow_provider_scope.sources.files.spec import MAX_FILES_ON_SPARK, REFUSED, FileFormat
 from airflow_provider_scope.spark.settings import EXACT, EXACT_AT_START
@@ -202,8 +201,12 @@ def test_the_report_that_is_shown_is_the_one_that_is_logged():
     odd.hold("too young", FileEntry(1_388_793_882_000, f"{LANDING}/2014/01/04/flights.parquet", 34_000))
     loaded = RunReport(roots=(LANDING,), left_out=odd, safety_buffer_seconds=30, table_version=9)
     loaded.batches = [
-        BatchReport(8, "append", 5, 195_874, 4_276, 8, already_there=True),
-        BatchReport(9, "append", 2, 77_012, 1_635, 9),
+        BatchReport(
+            a_commit(8, files=5, size_bytes=195_874, rows=4_276, table_version=8),
+            "append",
+            already_there=True,
+        ),
+        BatchReport(a_commit(9, files=2, size_bytes=77_012, rows=1_635, table_version=9), "append"),
     ]
     loaded.watermark_ms = 1_388_793_600_000
     newest = FileEntry(1_388_534_400_000, f"{LANDING}/2013/12/31/flights.parquet", 34_000)
@@ -224,7 +227,7 @@ def test_the_report_that_is_shown_is_the_one_that_is_logged():
     )
     entry = an_entry(3, slice=found)
     record = a_commit(3, table_version=7, files=0, size_bytes=48_112, rows=640, changes=changes)
-    feed = RunReport(roots=(LANDING,), table_version=7, batches=[batch_report(entry, record)])
+    feed = RunReport(roots=(LANDING,), table_version=7, batches=[BatchReport.of(entry, record)])
 
     shown = [block.text for block in blocks(section(PAGE, "## Report"), "text")]
 

@@ -31,7 +31,7 @@ def test_each_batch_is_one_job_and_each_file_is_loaded_once(world):
 
     report = world.run()
 
-    assert [(b.seq, b.files, b.rows) for b in report.batches] == [(0, 2, 4), (1, 1, 2)]
+    assert [(b.record.seq, b.record.files, b.record.rows) for b in report.batches] == [(0, 2, 4), (1, 1, 2)]
     assert world.rows_are_those_of(1, 2, 3)
     assert world.run().batches == []
     assert [job.name for job in world.jobs()] == ["load_append_batch0_2files", "load_append_batch1_1files"]
@@ -114,7 +114,7 @@ def test_a_failed_job_leaves_its_batch_open_and_the_next_run_submits_another(wor
 
     report = world.run()
 
-    assert [b.seq for b in report.batches] == [0]
+    assert [b.record.seq for b in report.batches] == [0]
     assert [outcome(job) for job in world.jobs()] == ["failed", "succeeded"]
     assert world.rows_are_those_of(1)
 
@@ -125,7 +125,7 @@ def test_a_job_that_failed_after_its_commit_is_in_the_table_and_is_not_run_again
 
     report = world.run()
 
-    assert [(b.seq, b.rows) for b in report.batches] == [(0, 2)]
+    assert [(b.record.seq, b.record.rows) for b in report.batches] == [(0, 2)]
     assert [outcome(job) for job in world.jobs()] == ["failed"]
     assert world.rows_are_those_of(1)
 

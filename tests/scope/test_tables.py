@@ -231,6 +231,6 @@ def test_a_batch_that_spark_committed_before_the_pipeline_moved_is_not_loaded_ag
 
     report = world.run()
 
-    assert [(batch.seq, batch.already_there) for batch in report.batches] == [(1, True)]
+    assert [(batch.record.seq, batch.already_there) for batch in report.batches] == [(1, True)]
     assert len(world.jobs()) == 1
     assert world.rows_are_those_of(1, 2)

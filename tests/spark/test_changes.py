@@ -182,7 +182,7 @@ def test_batches_have_so_many_commits_and_the_report_says_what_is_left(source: S
     pipe = source.pipe("append", max_commits_per_batch=2)
     report = pipe.run(max_batches_per_run=2)
 
-    assert [batch.rows for batch in report.batches] == [1, 2]
+    assert [batch.record.rows for batch in report.batches] == [1, 2]
     assert "left for the next run: 2 commits of" in report.text()
     assert pipe.rows("id") == [(0,), (1,), (2,)]
     assert "left for" not in pipe.run().text()

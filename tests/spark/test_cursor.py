@@ -232,7 +232,7 @@ def test_a_batch_that_died_reads_the_version_that_it_was_logged_with(
     write_deltalake(str(source.path), pa.table({"n": [9], "t": ["z"]}), mode="overwrite")
     report = pipe.run()
 
-    assert [batch.rows for batch in report.batches] == [2, 1]
+    assert [batch.record.rows for batch in report.batches] == [2, 1]
     assert pipe.rows("n") == [(1,), (2,), (9,)]
 
 

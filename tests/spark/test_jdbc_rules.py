@@ -239,7 +239,7 @@ def test_a_large_load_is_cut_by_the_cursor(world: World, func: str) -> None:
     report = pipe.run(max_batches_per_run=9)
 
     # Two have one value; and the last load alone knows that nothing is left.
-    assert [one.rows for one in report.batches] == [6, 6, 6, 6, 0]
+    assert [one.record.rows for one in report.batches] == [6, 6, 6, 6, 0]
     assert sorted(pipe.rows("n")) == [(i // 2 * 11 - 20,) for i in range(24)]
 
 
@@ -293,7 +293,7 @@ def test_batches_of_every_type_are_cut_and_go_on(world: World, kind: str) -> Non
     report = pipe.run(max_batches_per_run=9)
 
     assert sorted(pipe.rows("id")) == sorted(world.ask("SELECT id FROM t"))
-    assert [one.rows for one in report.batches][:3] == [2, 2, 2]
+    assert [one.record.rows for one in report.batches][:3] == [2, 2, 2]
     assert len(report.batches) <= 4
     assert pipe.run().rows == 0
 

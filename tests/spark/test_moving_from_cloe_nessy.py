@@ -99,7 +99,7 @@ def test_a_table_of_cloe_nessy_goes_on_with_nothing_doubled_and_nothing_lost(des
 
     desk.do("INSERT INTO @s VALUES (4, 'd')", "UPDATE @s SET v = 'C' WHERE id = 3")
     (batch,) = desk.task(start_version=3).run().batches
-    assert batch.changes["inserted"] + batch.changes["updated"] == 2
+    assert batch.record.changes["inserted"] + batch.record.changes["updated"] == 2
     assert rows(target) == [*LEFT, (2, "b"), (3, "C"), (4, "d")]
 
     desk.do("DELETE FROM @s WHERE id = 2", "UPDATE @s SET id = 5 WHERE id = 4")

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_scope.protocol.report import BatchReport, RunReport, files_text
 from airflow_provider_scope.sources.files.discovery import Reason, Tally
 from airflow_provider_scope.values import FileEntry
-from tests.support.values import a_file
+from tests.support.values import a_commit, a_file
 
 # 2026-04-01 12:34:56.789 UTC
 TIME_MS = 1_775_046_896_789
@@ -22,8 +22,10 @@ def a_report(**kwargs: Any) -> RunReport:
 
 
 def a_batch(seq: int, **kwargs: Any) -> BatchReport:
-    defaults = {"mode": "append", "files": 2, "size_bytes": 1_500, "rows": 1_000, "table_version": seq + 1}
-    return BatchReport(seq=seq, **{**defaults, **kwargs})
+    of_report = {name: kwargs.pop(name) for name in ("slice_text", "already_there") if name in kwargs}
+    defaults = {"files": 2, "size_bytes": 1_500, "rows": 1_000}
+    mode = kwargs.pop("mode", "append")
+    return BatchReport(a_commit(seq, **{**defaults, **kwargs}), mode, **of_report)
 
 
 # ---- sums -------------------------------------------------------------------------------------------

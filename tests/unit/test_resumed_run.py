@@ -23,4 +23,4 @@ def test_batches_of_before_the_wait_are_reported_as_they_were(tmp_path: Path) ->
 
     assert [batch.mode for batch in before] == ["append", "replace"]
     assert after[:2] == before
-    assert [batch.seq for batch in after] == [0, 1, 2]
+    assert [batch.record.seq for batch in after] == [0, 1, 2]

@@ -90,7 +90,7 @@ def test_a_table_of_dbt_scope_is_taken_over_and_its_numbers_go_on(batches, times
 
     report = world.run()
 
-    assert [(batch.seq, batch.files) for batch in report.batches] == [(0, 2), (1, 1)]
+    assert [(batch.record.seq, batch.record.files) for batch in report.batches] == [(0, 2), (1, 1)]
     assert report.already_loaded + sum(report.left_out.counts.values()) == batches * 2
     assert (report.left_out.counts == {}) == (times == "text" or batches <= 20)
     assert world.rows() == each_once(world)
@@ -220,7 +220,7 @@ def test_a_plan_before_the_first_run_says_what_that_run_does_and_writes_nothing(
     assert (plan.opened, plan.error) == ((), None)
     assert [[file.path for file in entry.files] for entry in plan.new] == [["file:///landing/new"]]
     assert (plan.report.left_out, plan.report.already_loaded) == (run.left_out, run.already_loaded)
-    assert [batch.files for batch in run.batches] == [1]
+    assert [batch.record.files for batch in run.batches] == [1]
     # The record of the newest batch names the file that has exactly the watermark's time.
     why = {"ingest": {"before the watermark taken over": 1}, "skip": {"loaded before, or late": 6}}
     assert plan.report.left_out.counts == why[late_files]
@@ -695,7 +695,7 @@ def test_a_first_full_refresh_that_died_before_it_was_logged_leaves_a_table_to_t
 
     dies_at(world, "put offsets/", refresh=True)
 
-    assert [batch.files for batch in world.run().batches] == [1]
+    assert [batch.record.files for batch in world.run().batches] == [1]
     assert world.rows() == each_once(world)
     assert world.run().batches == []
 
@@ -707,7 +707,7 @@ def test_a_run_beside_a_first_full_refresh_takes_over_and_the_refresh_replaces_i
     reports: list[Any] = []
     world.run(before("put offsets/", lambda: reports.append(world.run())), refresh=True)
 
-    assert [batch.files for batch in reports[0].batches] == [1]
+    assert [batch.record.files for batch in reports[0].batches] == [1]
     assert world.rows() == each_once(world)
     assert world.run().batches == []
 
