@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.exceptions import ServiceProtocolError, mask
+from airflow_provider_scope.values import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -158,11 +159,7 @@ def parse_time(value: object) -> int | None:
         return None
     if time.year <= 1:
         return None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    # Whole numbers: a float of this size is not exact to the millisecond.
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+    return milliseconds(time if time.tzinfo else time.replace(tzinfo=UTC))
 
 
 def outcome(job: Job) -> Outcome:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_scope.exceptions import mask
 from airflow_provider_scope.stores.calls import not_allowed, unreadable, without_secrets
 from airflow_provider_scope.stores.protocol import canonical_uri, split, with_connection
-from airflow_provider_scope.values import FileEntry, no_root
+from airflow_provider_scope.values import FileEntry, milliseconds, no_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,8 +25,6 @@ _MODIFIED = (
     "modificationTime",
 )
 """Names under which fsspec's filesystems give the time of a file's last change."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _LARGEST_SECONDS = 100_000_000_000
 """A larger number, 5138 AD in seconds, is in milliseconds."""
@@ -162,8 +160,7 @@ def _modified_ms(info: Mapping[str, Any]) -> int:
         except ValueError:
             return 0
     if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return (aware - _EPOCH) // timedelta(milliseconds=1)
+        return milliseconds(value if value.tzinfo else value.replace(tzinfo=UTC))
     if isinstance(value, int | float):
         return round(value if value > _LARGEST_SECONDS else value * 1000)
     return 0

@@ -8,7 +8,6 @@ import secrets
 import threading
 from base64 import b64encode
 from contextlib import closing, suppress
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,7 +21,7 @@ from airflow_provider_scope.stores.protocol import (
     split,
     with_connection,
 )
-from airflow_provider_scope.values import FileEntry, no_root
+from airflow_provider_scope.values import FileEntry, milliseconds, no_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,7 +132,6 @@ def canonical(location: str) -> str:
 # ---- Files ----
 
 _PROBE = re.compile(r"\.[0-9a-f]{32}\.probe")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 _AWS = (".amazonaws.com", ".amazonaws.com.cn")
 
@@ -322,9 +320,9 @@ def _entry(bucket: str, item: Any) -> FileEntry:
 
     :raises KeyError: The service did not give its time or length.
     """
-    modified_ms = (item["LastModified"] - _EPOCH) // timedelta(milliseconds=1)
     sum_of_content = _MD5.fullmatch(item.get("ETag", ""))
     md5 = b64encode(bytes.fromhex(sum_of_content[1])).decode() if sum_of_content else None
+    modified_ms = milliseconds(item["LastModified"])
     return FileEntry(modified_ms, f"{SCHEME}{bucket}/{item['Key']}", item["Size"], None, md5)
 
 
