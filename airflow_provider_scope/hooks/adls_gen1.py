@@ -76,8 +76,15 @@ class AdlsGen1Hook(ServiceHook):
         return self._client.read(path, offset=offset, length=length)
 
     def write(self, path: str, data: bytes, *, create: bool = True) -> bool:
-        """Create a file with its whole content unless it exists (False), or replace it."""
-        return self._client.write(path, data, create=create)
+        """Create a file with its whole content unless it exists, or replace it; whether it has this content.
+
+        :raises StorageError: It is not known whether it was written.
+        """
+        files = WebHdfsStorage(self._client)
+        if create:
+            return files.put_if_absent(path, data) == data
+        files.replace(path, data)
+        return True
 
     def mkdirs(self, path: str) -> None:
         """Create a folder and those above it; one that exists is fine."""

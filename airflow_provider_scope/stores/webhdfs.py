@@ -11,14 +11,13 @@ from airflow_provider_scope.exceptions import (
     InputError,
     ServiceAuthError,
     ServiceError,
-    ServiceOutcomeUnknownError,
     ServiceUnavailableError,
     SourceError,
     SourceNotFoundError,
     SourceRefusedError,
     SourceUnreadableError,
 )
-from airflow_provider_scope.stores.calls import not_understood
+from airflow_provider_scope.stores.calls import not_understood, unreadable
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ class Gen1Client:
         :param after: ``Page.after`` of the page before.
         :raises SourceNotFoundError: The folder does not exist.
         :raises SourceRefusedError: It may not be listed.
-        :raises SourceUnreadableError: It could not be listed.
+        :raises SourceUnreadableError: It could not be listed, or is a file.
         """
         doing = f"list the folder {self.uri(path)}"
         try:
@@ -123,6 +122,8 @@ class Gen1Client:
                 raise not_understood(doing, "the next page is the page that was read")
         except ServiceError as err:
             raise _unreadable(err) from err
+        if any(not entry.name for entry in page.entries):  # the answer for a file is the file itself
+            raise unreadable(self.uri(path), "it is a file, not a folder", "check `roots`")
         return page
 
     def _list_page(self, folder: str, after: str, size: int, doing: str) -> Page:
@@ -158,8 +159,6 @@ class Gen1Client:
                 if names or after:
                     raise
                 return []
-            if any(not entry.name for entry in page.entries):
-                raise _not_listed(self.uri(path), "it is a file, not a folder")
             names += [entry.name for entry in page.entries if not entry.is_folder]
             if not page.after:
                 return sorted(names)
@@ -207,10 +206,8 @@ class Gen1Client:
             if folder == top:
                 raise
             if not self._is_folder(top):
-                raise _not_listed(self.uri(top), "it was deleted during the listing") from err
+                raise unreadable(self.uri(top), "it was deleted during the listing", "check `roots`") from err
             return Page((), "")
-        if any(not entry.name for entry in page.entries):  # the answer for a file is the file itself
-            raise _not_listed(self.uri(folder), "it is a file, not a folder")
         return page
 
     def _is_folder(self, path: str) -> bool:
@@ -277,37 +274,6 @@ class Gen1Client:
             do="nothing: the next try reads it again",
         )
 
-    def write(self, path: str, data: bytes, *, create: bool = True) -> bool:
-        """Create a file with its whole content unless it exists, or replace it.
-
-        Plain HDFS shows the name before the content. ``upload`` and ``rename`` show both at once.
-
-        :param create: False replaces a file that exists.
-        :return: False if it existed and ``create``.
-        :raises InputError: The content does not fit into one request: it could not appear at once.
-        :raises ServiceOutcomeUnknownError: It is not known whether the file was created. Read it back.
-        :raises ServiceError: It was not written.
-        """
-        if not create:
-            doing = f"replace {self.uri(path)}"
-            accepted(self._create(path, data, doing, overwrite=True), doing)
-            return True
-        doing = f"create {self.uri(path)}"
-
-        def attempt() -> bool:
-            answer = self._create(path, data, doing, overwrite=False)
-            return answer.code != "FileAlreadyExistsException" and accepted(answer, doing).ok
-
-        def check(unknown: ServiceOutcomeUnknownError) -> bool | None:
-            try:
-                stored = self.read(path)
-            except ServiceError as err:
-                message = f"{unknown.what} {err.what}"
-                raise ServiceOutcomeUnknownError(message, kept=unknown.kept, do=unknown.do) from err
-            return None if stored is None else stored == data
-
-        return self.http.once(attempt, check)
-
     def upload(self, path: str, data: bytes) -> None:
         """Create or replace a file of any size; it can be seen before it is complete.
 
@@ -317,7 +283,7 @@ class Gen1Client:
         block = self._dialect.block_bytes or len(data) or 1
 
         def attempt() -> None:
-            accepted(self._create(path, data[:block], doing, overwrite=True), doing)
+            self._create(path, data[:block], doing)
             for offset in range(block, len(data), block):
                 params = {"append": "true", "offset": str(offset), "syncFlag": "CLOSE"}
                 part = data[offset : offset + block]
@@ -341,8 +307,7 @@ class Gen1Client:
 
         :param overwrite: Replace a file that exists.
         :return: False if the service did not: ``path`` does not exist, or ``to`` does.
-        :raises ServiceOutcomeUnknownError: It is not known whether it was renamed.
-        :raises ServiceError: It was not renamed.
+        :raises ServiceError: It was not renamed, or that is not known.
         """
         doing = f"rename {self.uri(path)} to {self.uri(to)}"
         params = {"destination": self._inside(to)}
@@ -405,23 +370,12 @@ class Gen1Client:
         answer = self._call("GET", path, "OPEN", doing, params)
         return None if is_missing(answer) else accepted(answer, doing).body
 
-    def _create(self, path: str, data: bytes, doing: str, *, overwrite: bool) -> Answer:
-        """Create a file with its content in one request.
-
-        :raises InputError: The content does not fit into one request.
-        """
-        limit = self._dialect.block_bytes
-        if limit is not None and len(data) > limit:
-            raise InputError(
-                f"Could not {doing}: it has {len(data):,} bytes, and at most {limit:,} are written at once.",
-                kept="everything that was there before",
-                do="write less at a time; a larger file would be seen before it is complete",
-            )
-        params = {"overwrite": "true" if overwrite else "false"}
+    def _create(self, path: str, data: bytes, doing: str) -> None:
+        params = {"overwrite": "true"}
         if self._dialect.is_gen1:
             # write=true: the body goes to this URL, without WebHDFS's redirect.
             params |= {"write": "true", "syncFlag": "CLOSE"}
-        return self._call("PUT", path, "CREATE", doing, params, data=data, repeatable=overwrite)
+        accepted(self._call("PUT", path, "CREATE", doing, params, data=data), doing)
 
     def _call(
         self,
@@ -563,12 +517,4 @@ def _unreadable(err: ServiceError) -> SourceError:
         err.what,
         kept=kept,
         do="check the service; a part of the source is never skipped. The next try lists again",
-    )
-
-
-def _not_listed(uri: str, why: str) -> SourceUnreadableError:
-    return SourceUnreadableError(
-        f"Could not list the folder {uri}: {why}.",
-        kept="the table and the checkpoint; nothing was written",
-        do="check `roots`; the next try lists again",
     )

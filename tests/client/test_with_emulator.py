@@ -92,16 +92,6 @@ def test_a_list_of_many_pages_has_every_job_once(tmp_path):
     assert len(first) == 4
 
 
-@pytest.mark.parametrize("kind", ["drop_before", "drop_after", "status"])
-def test_a_creation_that_gets_lost_makes_one_file_with_the_first_content(tmp_path, kind):
-    with Emulator(tmp_path, faults=(Fault(kind=kind, op="create", times=2),)) as emulator:
-        client = files(emulator)
-
-        assert client.write("/log/0", b"first") is True
-        assert client.write("/log/0", b"second") is False
-        assert client.read("/log/0") == b"first"
-
-
 def test_a_walk_over_pages_and_lost_answers_has_every_file_once(tmp_path):
     names = {f"/landing/{a} {b}/{n}+#?.ss" for a in "aB" for b in "é%" for n in range(7)}
     storm = Fault(kind="drop_after", op="liststatus", probability=0.3)
@@ -109,7 +99,7 @@ def test_a_walk_over_pages_and_lost_answers_has_every_file_once(tmp_path):
     with Emulator(tmp_path) as emulator:
         client = files(emulator, retries=50)
         for name in names:
-            client.write(name, b"12345")
+            client.upload(name, b"12345")
         emulator.set(faults=(storm,), seed=7)
         found = [(file.path, file.size_bytes) for file in client.walk("/landing")]
 
@@ -120,7 +110,7 @@ def test_clients_speak_https_to_an_emulator_that_is_trusted(tmp_path, monkeypatc
     with Emulator(tmp_path, tls=True, **QUEUED) as emulator:
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(emulator.certificate))
         job = jobs(emulator).submit(ID, NEW)
-        files(emulator).write("/landing/a.ss", b"12345")
+        files(emulator).upload("/landing/a.ss", b"12345")
         found = [(file.path, file.size_bytes) for file in files(emulator).walk("/landing")]
 
     assert job.job_id == ID

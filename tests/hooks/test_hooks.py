@@ -52,8 +52,9 @@ def test_jobs_are_submitted_read_listed_and_cancelled_through_the_connection(ser
 def test_files_are_listed_read_and_written_through_the_connection(server, connect):
     about = Reply(200, {"FileStatus": {"length": 5, "pathSuffix": "", "type": "FILE", "modificationTime": 7}})
     yes = Reply(200, {"boolean": True})
-    server.answers = [listing("a.ss"), listing("a.ss"), about, about, Reply(200, b"bytes"), Reply(201)]
-    server.answers += [Reply(201), yes, yes, yes]
+    missing = Reply(404, {"RemoteException": {"exception": "FileNotFoundException"}})
+    server.answers = [listing("a.ss"), listing("a.ss"), about, about, Reply(200, b"bytes")]
+    server.answers += [missing, Reply(201), yes, missing, about, Reply(201), yes, missing, yes, yes, yes]
     hook = AdlsGen1Hook(connect("adls_gen1", host=server.url, extra=ACME))
 
     walked = list(hook.walk("/landing"))
@@ -73,7 +74,8 @@ def test_files_are_listed_read_and_written_through_the_connection(server, connec
     assert (read, created, replaced, renamed) == (b"bytes", True, True, True)
     operations = [asked.query["op"] for asked in server.asked]
     assert operations[:5] == ["LISTSTATUS", "LISTSTATUS", "GETFILESTATUS", "GETFILESTATUS", "OPEN"]
-    assert operations[5:] == ["CREATE", "CREATE", "MKDIRS", "RENAME", "DELETE"]
+    assert operations[5:13] == ["GETFILESTATUS", "CREATE", "RENAME", "DELETE"] * 2
+    assert operations[13:] == ["MKDIRS", "RENAME", "DELETE"]
 
 
 def test_the_token_of_a_connection_is_asked_for_once_by_all_its_hooks(server, connect, monkeypatch):
