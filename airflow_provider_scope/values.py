@@ -308,6 +308,10 @@ class Slice(Protocol):
     """Whether the source has a state, which tells how much of it is in the table."""
 
     @property
+    def needs_record(self) -> bool:
+        """Whether its own record alone says that it was loaded: neither a list of files nor a state does."""
+
+    @property
     def size_bytes(self) -> int:
         """Bytes to read, as far as the source tells them; else 0."""
 
@@ -333,6 +337,7 @@ class FileSlice:
 
     kind: ClassVar[str] = "files"
     has_state: ClassVar[bool] = False
+    needs_record: ClassVar[bool] = False
     files: tuple[FileEntry, ...]
     highest: Position | None
     """The largest (modified, path) of all entries since ``refresh_start``, this one included."""
@@ -370,6 +375,10 @@ class WithoutFiles:
 
     __slots__ = ()
     has_state: ClassVar[bool] = True
+
+    @property
+    def needs_record(self) -> bool:
+        return not self.has_state
 
     @property
     def size_bytes(self) -> int:
@@ -424,6 +433,11 @@ class CursorSlice(WithoutFiles):
     """The id of the Delta table that is read; None if it cannot be read again as it was."""
     version: int | None
     """The version of that table."""
+
+    @property
+    def needs_record(self) -> bool:
+        """A range leaves the state as it is."""
+        return self.end is not None
 
     def text(self) -> str:
         ends = [f"{word} {value.partition(':')[2]}" for word, value in self._ends() if value]

@@ -111,8 +111,8 @@ class Progress:
     """The newest commit record, -1 if there is none."""
     epoch_start: int
     """The first entry whose files count as loaded."""
-    in_segments: int
-    """The first entry since then that no sound segment holds."""
+    first_needed: int
+    """The first entry since then without which it is not known what was loaded."""
     columns_from: int | None
     """The newest record that may name inferred columns; None if none does."""
     vacuumed: int
@@ -126,9 +126,9 @@ def purge_below(progress: Progress, retain: int) -> tuple[int, str]:
     epoch hold. Nothing reads records of before the epoch.
     """
     below, why = progress.newest_commit + 1 - retain, f"records of the newest {retain} committed batches"
-    in_segments = max(progress.epoch_start, progress.in_segments)
-    if in_segments < below:
-        below, why = in_segments, "no segment in seen/ holds the files of these batches"
+    first_needed = max(progress.epoch_start, progress.first_needed)
+    if first_needed < below:
+        below, why = first_needed, "no segment in seen/ and no state says what these batches loaded"
     if progress.columns_from is not None and progress.columns_from < below:
         below, why = progress.columns_from, "the inferred columns are in the first of these records"
     return max(below, progress.vacuumed), why
@@ -136,10 +136,10 @@ def purge_below(progress: Progress, retain: int) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """The folders of boundary rows that are needed."""
+    """What tells which folders of boundary rows are needed."""
 
-    named: frozenset[str]
-    """Names of those that a state names which may still be read."""
+    states: frozenset[str]
+    """Those that may still be read: JSON, which names a folder by its URI."""
     newest_commit: int
     """A batch above it may be writing its folder, or be in the table without a record."""
 
@@ -148,7 +148,7 @@ class Boundary:
 
         :param seq: The batch that wrote it.
         """
-        return seq > self.newest_commit or name in self.named
+        return seq > self.newest_commit or any(f'/{name}"' in state for state in self.states)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,8 @@ from airflow_provider_scope.protocol.derived import SeenFiles
 from airflow_provider_scope.protocol.records import Vacuumed
 from airflow_provider_scope.protocol.retention import Boundary, Progress
 from airflow_provider_scope.protocol.view import check_view, newest_not_abandoned, read_log
-from airflow_provider_scope.sources.cursor import state as cursor_state
-from airflow_provider_scope.values import CursorSlice, FileSlice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
@@ -84,14 +80,11 @@ def purge_of(
         progress = Progress(
             newest_commit=view.last_commit.seq,
             epoch_start=start,
-            in_segments=_first_unheld(log, SeenFiles(tables), first, end),
+            first_needed=_first_needed(log, SeenFiles(tables), first, end),
             columns_from=_columns_from(log, view, before.below),
             vacuumed=before.below,
         )
         below, why = retention.purge_below(progress, retain)
-        range_at = _first_range(log, first, below)
-        if range_at is not None:
-            below, why = range_at, "they say which ranges are loaded"
         boundary = _boundary(log, view, below)
         purged = [log.commit(seq) for seq in range(max(start, before.below), below)]
         quarantined = (
@@ -135,39 +128,24 @@ def _why_not(view: LogView) -> str:
             if view.last_commit is None
             else "no batch of the full refresh is committed"
         )
-    if not isinstance(last.slice, FileSlice) and not last.slice.has_state:
-        return f"the batches are of {last.slice.kind}"
     if view.watermark != takeover.watermark(last, view.epoch.batch_id(last.seq)):
         return "watermark.json is not up to date: the next run, or `airflow scope rebuild`, writes it"
     return ""
 
 
-def _first_range(log: CheckpointLog, first: int, end: int) -> int | None:
-    """Return the first batch of a range: that it is loaded is told by its own record alone."""
-    for seq in range(first, end):
-        batch_slice = log.offset(seq).slice
-        if isinstance(batch_slice, CursorSlice) and batch_slice.end is not None:
-            return seq
-    return None
-
-
 def _boundary(log: CheckpointLog, view: LogView, below: int) -> Boundary | None:
-    """Return which boundary rows a state names that may still be read; None if the source is no cursor."""
-    if view.newest is None or not isinstance(view.newest.slice, CursorSlice):
+    """Return the states that may still be read; None if the source has none."""
+    if view.newest is None or not view.newest.slice.has_state:
         return None
     records = [record for seq in range(below, view.next_seq) if (record := log.find_commit(seq))]
     states = [record.state for record in records]
     states += [log.offset(seq).slice.before for seq in range(below, view.next_seq)]
     states += [view.accepted.state] if view.accepted else []
-    decoded_states = [cursor_state.decode(state, log.location) for state in states]
-    named = frozenset(
-        state.known_in.rpartition("/")[2] for state in decoded_states if state and state.known_in
-    )
-    return Boundary(named, records[-1].seq if records else -1)
+    return Boundary(frozenset(filter(None, states)), records[-1].seq if records else -1)
 
 
-def _first_unheld(log: CheckpointLog, held: History, first: int, end: int) -> int:
-    """Return the first entry of which a file is in no segment.
+def _first_needed(log: CheckpointLog, held: History, first: int, end: int) -> int:
+    """Return the first entry without which it is not known what was loaded.
 
     Each file is looked up: after the purge, the segments alone tell that it was loaded.
 
@@ -176,17 +154,13 @@ def _first_unheld(log: CheckpointLog, held: History, first: int, end: int) -> in
     :param end: The first entry that no segment claims to hold.
     """
     for at in range(first, end, AT_ONCE):
-        numbers = range(at, min(at + AT_ONCE, end))
-        files = {seq: _loaded_files(log, seq) for seq in numbers}
-        statuses = held.find([path for paths in files.values() for path in paths])
-        for seq, paths in files.items():
-            if any(path not in statuses for path in paths):
-                return seq
+        entries = [log.offset(seq) for seq in range(at, min(at + AT_ONCE, end))]
+        loaded = [entry for entry in entries if not log.commit(entry.seq).abandoned]
+        statuses = held.find([file.path for entry in loaded for file in entry.slice.audited])
+        for entry in loaded:
+            if entry.slice.needs_record or any(file.path not in statuses for file in entry.slice.audited):
+                return entry.seq
     return end
-
-
-def _loaded_files(log: CheckpointLog, seq: int) -> Sequence[str]:
-    return [] if log.commit(seq).abandoned else [file.path for file in log.offset(seq).slice.audited]
 
 
 def _columns_from(log: CheckpointLog, view: LogView, vacuumed: int) -> int | None:

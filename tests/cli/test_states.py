@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.protocol.records import encode_offset
 from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.cursor.state import CursorState, decode
 from airflow_provider_scope.specs import Cursor, TableSource
@@ -215,6 +217,21 @@ def test_a_vacuum_keeps_the_state_and_the_boundary_rows_that_it_names(desk):
     world.run()
     assert world.ids() == [*range(15)]
     assert desk.table_command("rebuild", "--yes").code == 0
+
+
+def test_a_vacuum_keeps_the_record_of_a_range_which_no_state_tells(desk):
+    loaded(desk.world, 14)
+    world = desk.world
+    entry = world.log().offset(2)
+    a_range = replace(entry, slice=replace(entry.slice, end="number:3"))
+    Path(local(world.checkpoint), "offsets", f"{2:020}").write_bytes(encode_offset(a_range))
+
+    said = desk.table_command("vacuum", "--retain-batches", "10", "--yes")
+
+    assert said.code == 0, said.err
+    assert "; no segment in seen/ and no state says what these batches loaded\n" in said.out
+    for kind in ("offsets", "commits"):
+        assert world.storage.names(f"{world.checkpoint}/{kind}")[0] == f"{2:020}"
 
 
 @pytest.fixture

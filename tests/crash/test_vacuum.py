@@ -279,7 +279,7 @@ def test_a_damaged_segment_is_not_relied_on_by_a_vacuum():
     plan = world.vacuum()
 
     assert plan.record.below == 0
-    assert plan.why == "no segment in seen/ holds the files of these batches"
+    assert plan.why == "no segment in seen/ and no state says what these batches loaded"
     assert world.log().logged() == [0, 1, 2, 3]
 
 

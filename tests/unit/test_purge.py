@@ -11,10 +11,10 @@ from airflow_provider_scope.delta.quarantine import QuarantinedFile
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.protocol.bad_records import Quarantined
 from airflow_provider_scope.protocol.retention import LEFTOVER_MS, Progress, Segment, purge_below, purgeable
-from airflow_provider_scope.values import FileEntry
+from airflow_provider_scope.values import FileEntry, FileSlice, RowSlice
 from tests.crash.world import MemoryWorld
 
-PROGRESS = Progress(newest_commit=99, epoch_start=0, in_segments=100, columns_from=99, vacuumed=0)
+PROGRESS = Progress(newest_commit=99, epoch_start=0, first_needed=100, columns_from=99, vacuumed=0)
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,11 @@ PROGRESS = Progress(newest_commit=99, epoch_start=0, in_segments=100, columns_fr
         (PROGRESS, 100, 0),
         (PROGRESS, 1000, 0),
         (replace(PROGRESS, vacuumed=95), 10, 95),
-        (replace(PROGRESS, newest_commit=-1, in_segments=0, columns_from=None), 10, 0),
+        (replace(PROGRESS, newest_commit=-1, first_needed=0, columns_from=None), 10, 0),
         # The segments alone will tell what the purged batches of the epoch loaded; older ones do not matter.
-        (replace(PROGRESS, in_segments=40), 10, 40),
-        (replace(PROGRESS, epoch_start=50, in_segments=50), 10, 50),
-        (replace(PROGRESS, epoch_start=95, in_segments=95), 10, 90),
+        (replace(PROGRESS, first_needed=40), 10, 40),
+        (replace(PROGRESS, epoch_start=50, first_needed=50), 10, 50),
+        (replace(PROGRESS, epoch_start=95, first_needed=95), 10, 90),
         (replace(PROGRESS, columns_from=70), 10, 70),
         (replace(PROGRESS, columns_from=None), 10, 90),
     ],
@@ -75,6 +75,11 @@ def test_segments_of_earlier_epochs_and_parts_of_larger_ones_go():
 
     assert kinds(dict.fromkeys([*going, *staying], 0)) == {"superseded segments": sorted(going)}
     assert kinds(dict.fromkeys([*going, *staying], 0), epoch=None) == {}
+
+
+def test_rows_of_a_caller_are_told_by_their_record_alone():
+    assert RowSlice("load").needs_record
+    assert not FileSlice((), None).needs_record
 
 
 def test_what_was_put_aside_by_a_purged_batch_can_still_be_given_back():
