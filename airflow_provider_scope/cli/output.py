@@ -45,10 +45,11 @@ def say(text: str = "") -> None:
     sys.stdout.write(_ADDRESS.get().complete(text) + "\n")
 
 
-def is_confirmed(args: Namespace) -> bool:
-    """Whether the user wants what was shown to be done; if not, say that nothing was."""
+def is_confirmed(args: Namespace, *consequences: str) -> bool:
+    """Whether the user wants it to be done; if not, say what it would do, and that nothing was done."""
     if not args.yes:
-        say("nothing was written; add --yes to do it")
+        for line in (*consequences, "nothing was written; add --yes to do it"):
+            say(line)
     return bool(args.yes)
 
 

@@ -23,7 +23,6 @@ from airflow_provider_scope.exceptions import InputError, TableError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.protocol import acceptance, dbt_scope, first_run, recovery, repair
 from airflow_provider_scope.protocol import vacuum as vacuums
-from airflow_provider_scope.protocol.intervals import known_intervals
 from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
 from airflow_provider_scope.protocol.takeover import Decision
 from airflow_provider_scope.protocol.view import check_view, read_log
@@ -54,9 +53,7 @@ def rebuild(args: Namespace) -> None:
     _, log = open_pipeline(args)
     repair.existing_pipeline(log)
     files = f"watermark.json and sources/ in {log.location}"
-    if not args.yes:
-        say(f"{files} would be written again from the log")
-    if not is_confirmed(args):
+    if not is_confirmed(args, f"{files} would be written again from the log"):
         return
     last = repair.rebuild(log, assembly.audit_files(log, Checkpoint()))
     if last is None:
@@ -77,9 +74,7 @@ def abandon(args: Namespace) -> None:
     entry = repair.open_entry(view, args.seq, log.location)
     if not args.yes:
         show_batches([entry], "batch ", view)
-        for line in _abandoning_lines(entry, view, engine):
-            say(line)
-    if not is_confirmed(args):
+    if not is_confirmed(args, *_abandoning_lines(entry, view, engine)):
         return
     audit = assembly.audit_files(log, Checkpoint())
     record = repair.abandon(log, audit, engine, table, args.seq, now_ms=clock.now_ms)
@@ -287,9 +282,7 @@ def _decide(args: Namespace, log: CheckpointLog, pipeline: Pipeline | None) -> N
     watermark = dbt_scope.undecided_watermark(log, pipeline)
     meaning = "loaded: their rows are in the table" if loaded else "new: the next run loads them"
     say(f"files with exactly the time of dbt-scope's watermark that no record names count as {meaning}")
-    if not args.yes:
-        say("A wrong decision loses rows, or duplicates them; it cannot be undone.")
-    if not is_confirmed(args):
+    if not is_confirmed(args, "A wrong decision loses rows, or duplicates them; it cannot be undone."):
         return
     stored = log.put_decision(Decision(watermark=watermark, loaded=loaded))
     if stored.loaded != loaded:
@@ -317,7 +310,7 @@ def vacuum(args: Namespace) -> None:
     """Delete records and derived files that no run needs."""
     vacuums.check_retain(args.retain_batches)
     table, log = open_pipeline(args)
-    _check_not_intervals_alone(log)
+    targets.check_interval_named(args, log)
     repair.existing_pipeline(log)
     engine = engine_of(args, log)
     audit = assembly.audit_files(log, Checkpoint())
@@ -337,16 +330,6 @@ def vacuum(args: Namespace) -> None:
     vacuums.run(log, purge)
     count = sum(len(group.files) for group in purge.groups)
     say(f"{counted(count, 'file')} deleted")
-
-
-def _check_not_intervals_alone(log: CheckpointLog) -> None:
-    intervals = known_intervals(log.storage, log.location)
-    if intervals and log.pipeline() is None:
-        raise InputError(
-            f"{log.location} has {counted(len(intervals), 'interval')}, and no other pipeline.",
-            kept="everything; nothing was deleted",
-            do="nothing: an interval keeps all of its records, because only they show which files it loaded",
-        )
 
 
 def _show_deleted(purge: Purge) -> None:
@@ -396,9 +379,8 @@ def settle(args: Namespace) -> None:
     say(f"batch {args.seq}, {targets.attempt_text(engine, log, pipeline.pipeline, attempt)}")
     next_run = "records the batch" if args.committed else "submits the batch again"
     say(f"{targets.decision_text(committed=args.committed)}: the next run {next_run}")
-    if not args.yes:
-        say("A wrong decision loses the rows of the batch, or duplicates them; it cannot be undone.")
-    if not is_confirmed(args):
+    warning = "A wrong decision loses the rows of the batch, or duplicates them; it cannot be undone."
+    if not is_confirmed(args, warning):
         return
     settlement = engine.settle(table, args.seq, committed=args.committed)
     if settlement.landed != args.committed:
@@ -421,9 +403,7 @@ def cancel_jobs(args: Namespace) -> None:
         return
     for job in jobs:
         say(f"{job.job_id}  {job.state:<11}  {job.name}  {job.submitter or ''}".rstrip())
-    if not args.yes:
-        say(f"{counted(len(jobs), 'job')} would be cancelled")
-    if not is_confirmed(args):
+    if not is_confirmed(args, f"{counted(len(jobs), 'job')} would be cancelled"):
         return
     for job in jobs:
         hook.cancel_job(job.job_id)

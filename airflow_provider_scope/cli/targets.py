@@ -58,19 +58,24 @@ def named_interval(args: Namespace) -> Window | None:
 
 
 def check_interval_named(args: Namespace, log: CheckpointLog) -> None:
-    """Refuse a command without ``--interval`` for a checkpoint that has only intervals.
+    """Refuse a command that names no interval for a checkpoint that has only intervals.
 
-    :raises InputError: The command must name an interval.
+    :raises InputError: The command must name an interval, or is not for intervals.
     """
-    if not hasattr(args, "interval") or isinstance(log, IntervalLog) or log.pipeline():
+    if isinstance(log, IntervalLog) or log.pipeline():
         return
     intervals = known_intervals(log.storage, log.location)
     if intervals:
+        do = "nothing: an interval keeps all of its records, because only they show which files it loaded"
+        if hasattr(args, "interval"):
+            do = (
+                f"name one, such as --interval {intervals[-1].name}: `airflow scope status` shows those with "
+                "open batches"
+            )
         raise InputError(
             f"{log.location} has {counted(len(intervals), 'interval')}, and no other pipeline.",
             kept="everything; nothing was written",
-            do=f"name one, such as --interval {intervals[-1].name}: `airflow scope status` shows those with "
-            "open batches",
+            do=do,
         )
 
 
