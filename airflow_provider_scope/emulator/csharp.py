@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.dialect import ScopeType, Token, parse_type, refuse, scope_type
+from airflow_provider_scope.scope.dialect import ScopeType, Token, parse_type, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,8 +45,6 @@ _ARROW = {
     "binary": pa.binary(),
     "timestamp": pa.timestamp("us", "UTC"),
 }
-SCOPE_TYPES = {arrow: scope_type(spark) for spark, arrow in _ARROW.items()}
-"""Arrow type of a table's column -> SCOPE type."""
 
 
 def arrow_type(kind: str) -> pa.DataType:

@@ -21,15 +21,13 @@ from airflow_provider_scope.scope.dialect import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_CONSTANT_TYPES = {"string": str, "bool": bool, "int": int, "long": int, "double": float}
-
 
 # ---- statements ----
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A query or a predicate as written; it is read once the columns of its rowset or table are known."""
+    """A query as written; it is read once the columns of its rowset are known."""
 
     text: str
     tokens: tuple[Token, ...] = field(default=(), compare=False, repr=False)
@@ -68,23 +66,21 @@ class SetVariable:
 
 @dataclass(frozen=True, slots=True)
 class DeclareConstant:
-    """``#DECLARE @name type = value;``."""
+    """``#DECLARE @name string = value;``."""
 
     name: str
-    type: str
-    value: Value
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """``CREATE TABLE [IF NOT EXISTS] @name (…) [PARTITIONED BY (…)] LOCATION … OPTIONS (…);``."""
+    """``CREATE TABLE IF NOT EXISTS @name (…) [PARTITIONED BY (…)] LOCATION … OPTIONS (…);``."""
 
     name: str
     columns: tuple[Column, ...]
     partition_by: tuple[str, ...]
     location: str
     """The location itself; a constant is resolved."""
-    if_not_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +93,10 @@ class AlterTable:
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """``ALTER TABLE @table ADD COLUMN [IF NOT EXISTS] name type;``."""
+    """``ALTER TABLE @table ADD COLUMN IF NOT EXISTS name type;``."""
 
     table: str
     column: Column
-    if_not_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +109,9 @@ class DeclareTable:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """``DELETE FROM @table WHERE …;``."""
+    """``DELETE FROM @table WHERE true;``."""
 
     table: str
-    where: Fragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +211,7 @@ class _Parser(TokenReader):
     def __init__(self, text: str) -> None:
         super().__init__(tokens(text))
         self.text = text
-        self.constants: dict[str, Value] = {}
+        self.constants: dict[str, str] = {}
 
     def take(self, kind: str, expected: str) -> str:
         if self.token.kind != kind:
@@ -284,9 +278,8 @@ class _Parser(TokenReader):
         self.expect("TABLE")
         table = self.table()
         if self.accept("ADD"):
-            self.expect("COLUMN")
-            if_not_exists = self.if_not_exists()
-            return AddColumn(table, self.column(), if_not_exists)
+            self.expect("COLUMN", "IF", "NOT", "EXISTS")
+            return AddColumn(table, self.column())
         self.expect("SET", "TBLPROPERTIES", "(")
         properties: list[tuple[str, Value]] = []
         while not properties or self.accept(","):
@@ -296,12 +289,6 @@ class _Parser(TokenReader):
         self.expect(")")
         return AlterTable(table, tuple(properties))
 
-    def if_not_exists(self) -> bool:
-        if not self.accept("IF"):
-            return False
-        self.expect("NOT", "EXISTS")
-        return True
-
     def declare(self) -> DeclareTable:
         self.expect("TABLE")
         return DeclareTable(self.table(), self.location())
@@ -309,16 +296,14 @@ class _Parser(TokenReader):
     def delete(self) -> Delete:
         self.expect("FROM")
         table = self.table()
-        self.expect("WHERE")
-        return Delete(table, self.rest("a predicate"))
+        self.expect("WHERE", "true")
+        return Delete(table)
 
     def insert(self) -> Insert:
         self.expect("INTO")
         table = self.table()
         columns = self.names() if self.is_next("(") else ()
-        if not self.is_next("SELECT"):
-            self.fail("SELECT")
-        return Insert(table, self.rest("a SELECT"), columns)
+        return Insert(table, self.select(), columns)
 
     def setting(self) -> SetVariable:
         name = self.take("system", "a setting such as @@FeaturePreviews")
@@ -332,23 +317,15 @@ class _Parser(TokenReader):
         self.advance()
         start = self.token
         name = self.take("variable", "a constant such as @deltaPath")
-        kind = self.token
-        value_type = _CONSTANT_TYPES.get(self.take("name", "a type"))
-        if value_type is None:
-            self.fail("one of " + ", ".join(_CONSTANT_TYPES), kind)
-        self.expect("=")
-        token = self.token
-        value = self.value()
-        if type(value) is not value_type:
-            self.fail(f"a value of type {kind.text}", token)
+        self.expect("string", "=")
+        value = self.take("string", "a string")
         if name in self.constants:
             refuse(start, "declared-twice", f"@{name} is declared twice", "remove one of them")
         self.constants[name] = value
-        return DeclareConstant(name, kind.text, value)
+        return DeclareConstant(name, value)
 
     def create(self) -> CreateTable:
-        self.expect("TABLE")
-        if_not_exists = self.if_not_exists()
+        self.expect("TABLE", "IF", "NOT", "EXISTS")
         name = self.table()
         self.expect("(")
         columns = [self.column()]
@@ -359,19 +336,17 @@ class _Parser(TokenReader):
         if self.accept("PARTITIONED"):
             self.expect("BY")
             partition_by = self.names()
-        return CreateTable(name, tuple(columns), partition_by, self.location(), if_not_exists)
+        return CreateTable(name, tuple(columns), partition_by, self.location())
 
     def location(self) -> str:
         self.expect("LOCATION")
         token = self.advance()
-        value: Value | None = token.value if token.kind == "string" else None
-        if token.kind == "variable":
-            if token.value not in self.constants:
-                advice = f'add #DECLARE {token.text} string = "…";'
-                refuse(token, "undeclared", f"{token.text} is not declared", advice)
-            value = self.constants[token.value]
-        if not isinstance(value, str):
-            self.fail("a string or a string constant", token)
+        if token.kind not in ("string", "variable"):
+            self.fail("a string or a constant", token)
+        value = token.value if token.kind == "string" else self.constants.get(token.value)
+        if value is None:
+            advice = f'add #DECLARE {token.text} string = "…";'
+            refuse(token, "undeclared", f"{token.text} is not declared", advice)
         self.expect("OPTIONS", "(", "LAYOUT", "=", "DELTA", ")")
         return value
 
@@ -379,7 +354,7 @@ class _Parser(TokenReader):
         rowset = self.advance().value
         self.expect("=")
         if not self.accept("EXTRACT"):
-            return Assign(rowset, self.rest("a SELECT"))
+            return Assign(rowset, self.select())
         columns: list[Column] = []
         virtual: list[VirtualColumn] = []
         while not (columns or virtual) or self.accept(","):
@@ -437,13 +412,11 @@ class _Parser(TokenReader):
         if token.kind == "number":
             value = self.number(token)
             return -value if is_negative else value
-        values: dict[str, Value] = {"true": True, "false": False}
-        is_known = token.is_keyword(*values) or (token.kind == "variable" and token.value in self.constants)
-        if is_negative or not (token.kind == "string" or is_known):
-            self.fail("a string, a number, true or false", token)
-        if token.kind == "string":
+        if token.kind == "string" and not is_negative:
             return token.value
-        return (self.constants if token.kind == "variable" else values)[token.value]
+        if not token.is_keyword("true", "false") or is_negative:
+            self.fail("a string, a number, true or false", token)
+        return token.text == "true"
 
     def number(self, token: Token) -> int | float:
         text = token.text.rstrip("uUlLfFdDmM")
@@ -455,8 +428,10 @@ class _Parser(TokenReader):
         """Return the text from a token to the newest one that was read."""
         return self.text[first.start : self.tokens[self.position - 1].end]
 
-    def rest(self, expected: str) -> Fragment:
-        """Read up to the ``;`` that ends the statement."""
+    def select(self) -> Fragment:
+        """Read a SELECT, up to the ``;`` that ends the statement."""
+        if not self.is_next("SELECT"):
+            self.fail("SELECT")
         start = self.position
         opened: list[Token] = []
         while not (self.token.kind == "end" or (self.token.is_symbol(";") and not opened)):
@@ -466,7 +441,5 @@ class _Parser(TokenReader):
             check_bracket(token, opened)
         if opened:
             self.fail(repr(BRACKETS[opened[-1].text]))
-        if self.position == start:
-            self.fail(expected)
         end = replace(self.token, kind="end", text="", value="")
         return Fragment(self.text_from(self.tokens[start]), (*self.tokens[start : self.position], end))

@@ -6,7 +6,6 @@ An expression is compiled once, with its C# type, to a function of a row.
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,7 @@ from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.scope.dialect import KEYWORDS, ScopeType, ScriptError, Token, parse_type, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _CAST_WORDS = (*NUMERIC, "bool", "string", "DateTime")
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
@@ -62,7 +61,8 @@ class Query:
         :raises InputError: An expression fails for a row.
         """
         if self.where is not None:
-            table = table.filter(mask(self.where, table))
+            meets = self.where.of
+            table = table.filter(pa.array([meets(row) for row in table.to_pylist()], pa.bool_()))
         is_computed = any(value.column is None for value in self.items.values())
         rows = table.to_pylist() if is_computed else []
         columns = [
@@ -72,11 +72,6 @@ class Query:
             for value in self.items.values()
         ]
         return pa.table(columns, names=list(self.items))
-
-
-def mask(test: Value, table: pa.Table) -> pa.Array:
-    """Return for each row whether it meets a condition."""
-    return pa.array([test.of(row) for row in table.to_pylist()], pa.bool_())
 
 
 def compile_query(query: Fragment, rowsets: Mapping[str, Mapping[str, str]]) -> Query:
@@ -100,26 +95,8 @@ def compile_query(query: Fragment, rowsets: Mapping[str, Mapping[str, str]]) -> 
     if rowset.value not in rowsets:
         names = ", ".join(f"@{name}" for name in rowsets)
         refuse(rowset, "unknown-rowset", f"{rowset.text} is not assigned above", f"use one of {names}")
-    with _bounded_depth():
-        return _QueryReader(query.tokens, rowsets[rowset.value]).query()
-
-
-def compile_condition(predicate: Fragment, columns: Mapping[str, str]) -> Value:
-    """Compile a condition on the columns of a table.
-
-    :raises ScriptError: As for a query.
-    """
-    reader = _ExpressionReader(predicate.tokens, columns)
-    with _bounded_depth():
-        test = reader.expression()
-    reader.expect_end()
-    return condition(predicate.tokens[0], test)
-
-
-@contextmanager
-def _bounded_depth() -> Iterator[None]:
     try:
-        yield
+        return _QueryReader(query.tokens, rowsets[rowset.value]).query()
     except RecursionError as error:
         raise ScriptError("too-deep", 1, 1, "the query nests too deeply", "use fewer brackets") from error
 
@@ -144,15 +121,29 @@ def _refuse_bare_conditionals(token: Token, *values: Value) -> None:
         refuse(token, "unclear-precedence", problem, "put brackets around the ?: or ??")
 
 
-class _ExpressionReader(TokenReader):
-    """Reads expressions over columns."""
+class _QueryReader(TokenReader):
+    """Reads a SELECT, and the expressions in it."""
 
     def __init__(self, query_tokens: Sequence[Token], columns: Mapping[str, str]) -> None:
         super().__init__(query_tokens)
         self.columns = columns
         """Name -> SCOPE type."""
 
-    def expect_end(self) -> None:
+    def query(self) -> Query:
+        self.expect("SELECT")
+        items: dict[str, Value] = {}
+        names: set[str] = set()
+        while not items or self.accept(","):
+            token = self.token
+            for name, value in self.item():
+                if name.lower() in names:
+                    refuse(token, "ambiguous", f"the query has two columns {name}", "rename one with AS")
+                names.add(name.lower())
+                items[name] = value
+        self.expect("FROM")
+        rowset = self.advance().value
+        token = self.token
+        where = self.expression() if self.accept("WHERE") else None
         if self.token.kind != "end":
             refuse(
                 self.token,
@@ -160,6 +151,25 @@ class _ExpressionReader(TokenReader):
                 f"{self.token.text!r} is not supported",
                 "use SELECT … FROM @rowset WHERE …: one rowset without an alias, no grouping, no sub-query",
             )
+        return Query(rowset, items, where and condition(token, where))
+
+    def item(self) -> list[tuple[str, Value]]:
+        token = self.token
+        if self.accept("*"):
+            named = (replace(token, kind="quoted", value=name) for name in self.columns)
+            return [(column.value, self.column(column)) for column in named]
+        value = self.expression()
+        if value.kind in ("null", "char", "strings"):
+            refuse(token, "no-type", "this item has no column type", "cast it, for example (int?)null")
+        name = value.column
+        if self.accept("AS"):
+            alias = self.advance()
+            if alias.kind not in ("name", "quoted") or alias.is_keyword(*KEYWORDS):
+                refuse(alias, "syntax", "AS needs a name", "write x AS name")
+            name = alias.value
+        if name is None:
+            refuse(token, "no-alias", "this item has no name", "give it one with AS")
+        return [(name, value)]
 
     def expression(self) -> Value:
         left = self._conjunction()
@@ -373,43 +383,3 @@ class _ExpressionReader(TokenReader):
             do = "use Split('c')[n], ToString() of whole numbers or booleans, or DateTime.ToString(…)"
             refuse(token, "not-supported", problem, do)
         return as_text(token, value)
-
-
-class _QueryReader(_ExpressionReader):
-    """Reads a whole SELECT."""
-
-    def query(self) -> Query:
-        self.expect("SELECT")
-        items: dict[str, Value] = {}
-        names: set[str] = set()
-        while not items or self.accept(","):
-            token = self.token
-            for name, value in self.item():
-                if name.lower() in names:
-                    refuse(token, "ambiguous", f"the query has two columns {name}", "rename one with AS")
-                names.add(name.lower())
-                items[name] = value
-        self.expect("FROM")
-        rowset = self.advance().value
-        token = self.token
-        where = self.expression() if self.accept("WHERE") else None
-        self.expect_end()
-        return Query(rowset, items, where and condition(token, where))
-
-    def item(self) -> list[tuple[str, Value]]:
-        token = self.token
-        if self.accept("*"):
-            named = (replace(token, kind="quoted", value=name) for name in self.columns)
-            return [(column.value, self.column(column)) for column in named]
-        value = self.expression()
-        if value.kind in ("null", "char", "strings"):
-            refuse(token, "no-type", "this item has no column type", "cast it, for example (int?)null")
-        name = value.column
-        if self.accept("AS"):
-            alias = self.advance()
-            if alias.kind not in ("name", "quoted") or alias.is_keyword(*KEYWORDS):
-                refuse(alias, "syntax", "AS needs a name", "write x AS name")
-            name = alias.value
-        if name is None:
-            refuse(token, "no-alias", "this item has no name", "give it one with AS")
-        return [(name, value)]

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import csv, parquet
 
-from airflow_provider_scope.emulator.csharp import SCOPE_TYPES, arrow_type
+from airflow_provider_scope.emulator.csharp import arrow_type
 from airflow_provider_scope.emulator.files import Account, PathError
 from airflow_provider_scope.emulator.parse import (
     AddColumn,
@@ -28,7 +27,7 @@ from airflow_provider_scope.emulator.parse import (
     Insert,
     parse,
 )
-from airflow_provider_scope.emulator.query import compile_condition, compile_query, mask
+from airflow_provider_scope.emulator.query import compile_query
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.scope.dialect import ScriptError
 
@@ -203,7 +202,7 @@ class _Run:
             case AddColumn():
                 _add_column(table, statement, commit)
             case Delete():
-                _delete(table, statement.where, commit)
+                table.delete(commit_properties=commit)
             case Insert():
                 rows = self._rows_to_insert(table, statement)
                 self._check_cancelled()
@@ -223,8 +222,6 @@ class _Run:
     def _create(self, statement: CreateTable) -> None:
         path = self._paths[statement.name]
         if DeltaTable.is_deltatable(str(path)):
-            if not statement.if_not_exists:
-                raise ScriptFailedError(f"Table {statement.location} exists already.")
             return
         DeltaTable.create(
             str(path),
@@ -369,8 +366,6 @@ def _add_column(table: DeltaTable, statement: AddColumn, commit: CommitPropertie
     if name.lower() not in (field.name.lower() for field in table.schema().fields):
         added = Schema.from_arrow(arrow_schema((statement.column,)))
         table.alter.add_columns(added.fields, commit_properties=commit)
-    elif not statement.if_not_exists:
-        raise ScriptFailedError(f"The table has a column {name} already.")
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
@@ -380,14 +375,3 @@ def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
 
 def _property(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _delete(table: DeltaTable, where: Fragment, commit: CommitProperties) -> None:
-    if where.text == "true":
-        table.delete(commit_properties=commit)
-        return
-    rows = table.to_pyarrow_table()
-    # Columns of a type that SCOPE has not cannot be compared.
-    types = {field.name: SCOPE_TYPES[field.type] for field in rows.schema if field.type in SCOPE_TYPES}
-    kept = rows.filter(pc.invert(mask(compile_condition(where, types), rows)))
-    write_deltalake(table, kept, mode="overwrite", commit_properties=commit)

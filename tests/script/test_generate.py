@@ -185,7 +185,7 @@ def test_columns_that_the_table_does_not_have_are_added_after_the_mark_and_befor
     kinds = [type(statement) for statement in statements]
     assert kinds[4:] == [CreateTable, AlterTable, AddColumn, Extract, Assign, Insert, AlterTable]
     column = Column("source_file_uri", "string")
-    assert statements[6] == AddColumn("target", column, if_not_exists=True)
+    assert statements[6] == AddColumn("target", column)
     assert "ALTER TABLE @target\nADD COLUMN IF NOT EXISTS source_file_uri string;\n" in script
 
 
@@ -206,7 +206,7 @@ def test_the_table_property_names_the_attempt():
 def test_a_void_script_changes_nothing_and_names_its_attempt():
     script = generate_void(IDENTITY)
     assert identity_of(script) == IDENTITY
-    assert parse(script) == [DeclareConstant("void", "string", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:4:1")]
+    assert parse(script) == [DeclareConstant("void", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:4:1")]
 
 
 def test_the_table_of_files_in_the_header_is_capped():

@@ -90,7 +90,7 @@ def _check(made):
     expected.append(SetVariable("DeltaLakeCommitCondition", "FailIfFileConflict"))
     expected.append(SetVariable("MaxFileCountPerOutputFileSet", 5000))
     expected += [SetVariable(name, value) for name, value in made.settings.items()]
-    expected.append(DeclareConstant("deltaPath", "string", made.location))
+    expected.append(DeclareConstant("deltaPath", made.location))
     assert statements[: len(expected)] == expected
     rest = iter(statements[len(expected) :])
 
@@ -110,7 +110,7 @@ def _check(made):
         assert next(rest) == AlterTable("target", tuple(properties))
     if made.overwrite:
         assert next(rest) == DeclareTable("target_rw", made.location)
-        assert next(rest) == Delete("target_rw", Fragment("true"))
+        assert next(rest) == Delete("target_rw")
     extract = next(rest)
     assert isinstance(extract, Extract)
     assert extract.files == tuple(file.path for file in made.files)
