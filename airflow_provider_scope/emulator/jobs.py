@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 STATES = ("New", "Compiling", "Queued", "Scheduling", "Starting", "Running", "Finalizing", "Ended")
 """In their order."""
-_BEFORE_RUNNING = frozenset({"New", "Compiling", "Queued"})
 _DETAILS = {
     "New": "userName:;submitMachine:N/A",
     "Scheduling": "Detail:Dispatching job to cluster.",
@@ -130,7 +129,7 @@ class JobStore:
     ) -> dict[str, Any]:
         """Accept a job, or give the existing one with this id and body.
 
-        :raises RejectedError: The id is in use for another job, or too many jobs are waiting.
+        :raises RejectedError: The id is in use for another job.
         """
         with self._changed:
             self._check_open()
@@ -140,11 +139,7 @@ class JobStore:
                 if self._controls.now.duplicate_put == "conflict" or existing.payload != payload:
                     raise RejectedError("JobAlreadyExists", f"Job {job_id} exists already.", 409)
                 return full_json(existing)
-            waiting = sum(job.state in _BEFORE_RUNNING for job in self._active.values())
-            limit = self._controls.now.max_queued_jobs
-            if waiting >= limit:
-                raise RejectedError("", f"Cannot exceed {limit} queued SCOPE jobs in an ADLA workspace.")
-            now = self._now()
+            now = self._clock()
             order = max((job.order for job in self._jobs.values()), default=0) + 1
             job = Job(job_id, payload, order, now, syntax_error)
             self._jobs[job_id] = self._active[job_id] = job
@@ -193,7 +188,7 @@ class JobStore:
         """Advance every job as far as possible."""
         if self._closing:
             return
-        now = self._now()
+        now = self._clock()
         has_moved = True
         while has_moved:
             has_moved = sum(self._step(job, now) for job in list(self._active.values())) > 0
@@ -304,7 +299,7 @@ class JobStore:
                 job.failure = "The service was restarted while the job was running."
             else:
                 job.run = "no"
-                job.enter("Running", self._now(), f"runAttempt:{job.attempts + 1}")
+                job.enter("Running", self._clock(), f"runAttempt:{job.attempts + 1}")
 
     def _save(self) -> None:
         for job in self._unsaved.values():
@@ -325,9 +320,6 @@ class JobStore:
         """Refuse to answer once the emulator stops: the next one may have the jobs already."""
         if self._closing:
             raise DropConnection
-
-    def _now(self) -> float:
-        return self._clock() + self._controls.now.clock_skew_seconds
 
     def _due(self, job: Job) -> float:
         """Return the earliest time at which a job may leave its state."""

@@ -78,8 +78,8 @@ class JobsService:
 
 
 def error_response(status: int, code: str, message: str) -> Response:
-    """Return an error as the service writes it: that of a full queue has a form of its own, as recorded."""
-    return _json(status, {"error": {"code": code, "message": message}} if code else {"Message": message})
+    """Return an error as the service writes it."""
+    return _json(status, {"error": {"code": code, "message": message}})
 
 
 def _json(status: int, payload: Any) -> Response:

@@ -61,8 +61,6 @@ class Switches:
     """All switches. They can be set at the start and while the emulator runs."""
 
     # ---- both services ----
-    clock_skew_seconds: float = 0.0
-    """Added to the clock of the jobs: submit times and audit records."""
     seed: int = 0
     """Seed of the faults with a probability; setting it starts the sequence again."""
     faults: tuple[Fault, ...] = ()
@@ -72,7 +70,6 @@ class Switches:
     """A second PUT with the same id and the same body (own choice; nothing documents it)."""
     page_size: int = 300
     """Largest page of a list of jobs (inferred from a client)."""
-    max_queued_jobs: int = 1000
     state_seconds: dict[str, float] = field(default_factory=dict)
     """State -> how long each job stays in it; 0 for those that are not named."""
     commit_at: Literal["start", "end"] = "end"
@@ -117,11 +114,9 @@ def _value(name: str, value: Any) -> Any:
         if value not in choices:
             raise _bad(name, value, choices)
     elif _TYPES[name] is int:
-        minimum = 0 if name in ("seed", "max_queued_jobs") else 1
+        minimum = 0 if name == "seed" else 1
         if type(value) is not int or value < minimum:
             raise _bad(name, value, (f"a number from {minimum}",))
-    elif type(value) not in (int, float):
-        raise _bad(name, value, ("a number of seconds",))
     return value
 
 

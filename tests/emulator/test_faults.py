@@ -90,7 +90,6 @@ def test_requests_and_answers_are_counted(emulator):
         {"page_size": 0},
         {"page_size": "2"},
         {"restart": "x"},
-        {"clock_skew_seconds": "1"},
         {"state_seconds": 12},
         {"faults": [{}]},
         {"faults": [{"kind": "drop_after", "operation": "x"}]},

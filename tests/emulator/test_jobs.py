@@ -205,15 +205,6 @@ def test_case_15_a_script_that_fails_says_why(jobs):
     assert job["properties"]["errorSource"] == "UserError"
 
 
-def test_case_16_the_limit_of_the_queue_is_a_switch(recorded, jobs):
-    assert recorded.controls.now.max_queued_jobs == 1000
-    recorded.set(state_seconds={"Compiling": 60}, max_queued_jobs=3)
-    first, *_ = [jobs.put().json()["jobId"] for _ in range(3)]
-    assert jobs.put().json() == {"Message": "Cannot exceed 3 queued SCOPE jobs in an ADLA workspace."}
-    jobs.cancel(first)
-    assert jobs.put().status_code == 200
-
-
 @pytest.fixture
 def waiting(recorded):
     """Jobs stay in the state Running, so that nothing moves by itself."""
