@@ -13,6 +13,7 @@ from tests.crash.exhaustive import kill_once, kill_twice, lose_answers
 from tests.crash.scenarios import BY_NAME
 from tests.crash.schedules import KINDS, play_many
 from tests.crash.scope_parts import SCOPE, do_scope, scope_parts
+from tests.crash.scope_schedules import KINDS as SCOPE_KINDS
 from tests.crash.share import EVERYTHING, Share
 from tests.crash.tally import Tally
 
@@ -49,15 +50,26 @@ class Finding:
 
 
 def all_parts() -> Iterator[Part]:
+    yield from parts_on_disk()
+    yield from parts_in_memory()
+
+
+def parts_on_disk() -> Iterator[Part]:
+    """Each builds a table and starts processes: a second, whatever the share."""
     for what in ("killed once", "killed twice", "no answer"):
         for name in BY_NAME:
             yield Part(what, name)
+    for what, name in scope_parts():
+        yield Part(what, name)
+
+
+def parts_in_memory() -> Iterator[Part]:
     for kind in KINDS:
         yield Part("random schedules", kind)
     yield Part("random schedules", "intervals")
+    for kind in SCOPE_KINDS:
+        yield Part(SCOPE + "schedules", kind)
     yield Part("damaged records")
-    for what, name in scope_parts():
-        yield Part(what, name)
 
 
 def do(part: Part, share: Share = EVERYTHING) -> Finding:

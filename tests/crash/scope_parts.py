@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.crash import scope_exhaustive as exhaustive
 from tests.crash.scope_emulator import emulator_points, kill_emulator
-from tests.crash.scope_schedules import KINDS, play_many
+from tests.crash.scope_schedules import play_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,12 +22,10 @@ EMULATOR_KILLS = 8
 
 
 def scope_parts() -> Iterator[tuple[str, str]]:
-    """Return what is done, and with which scenario, kind of schedule, or switch."""
+    """Return what is done on a disk, and with which scenario or switch."""
     for what in ("killed once", "killed twice", "no answer"):
         for name in exhaustive.BY_NAME:
             yield SCOPE + what, name
-    for kind in KINDS:
-        yield SCOPE + "schedules", kind
     for restart in ("rerun", "fail"):
         for mode in ("append", "refresh"):
             yield SCOPE + "emulator killed", f"{restart}, {mode}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, ServiceOutcomeUnknownError
@@ -16,42 +16,21 @@ from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.fate import Finding, JobFates, job_id
 from airflow_provider_scope.scope.jobs import outcome
 from tests.crash import rules
+from tests.crash.rules import Rule
 from tests.crash.scope_schedules import play
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
     from airflow_provider_scope.protocol.records import OffsetEntry
     from tests.crash.tally import Tally
 
-LIMIT = 4000
-"""Schedules after which nothing is found any more; most rules need less than a hundred."""
 
+class ScopeRule(Rule):
+    """A rule, the schedules of jobs that need it, and what they find without it."""
 
-@dataclass(frozen=True)
-class Rule:
-    """A rule, the schedules that need it, and what they find without it."""
-
-    name: str
-    leave_out: Callable[[pytest.MonkeyPatch], None]
-    kind: str
-    finds: str
-    """``lost``, ``doubled`` or ``failures``."""
-    first: int = 0
-    """The seed that is played first: one that shows it, as long as nothing else changes the schedules."""
-
-    def search(self) -> tuple[int, Tally]:
-        """Play schedules until one finds something.
-
-        :return: How many were played, and what the last one found.
-        """
-        for played, seed in enumerate((self.first, *range(LIMIT)), start=1):
-            found = play(self.kind, seed)[0]
-            if getattr(found, self.finds):
-                return played, found
-        return LIMIT, found
+    def found(self, seed: int) -> Tally:
+        return play(self.kind, seed)[0]
 
 
 def record_after_put(patch: pytest.MonkeyPatch) -> None:
@@ -244,66 +223,74 @@ def _change_fate(patch: pytest.MonkeyPatch, real: str, other: str) -> None:
 
 
 RULES = (
-    Rule(
+    ScopeRule(
         "an attempt is recorded before its job is submitted",
         record_after_put,
         "everything",
         "doubled",
         first=75,
     ),
-    Rule("one job at a time", next_attempt_beside_a_running_one, "append", "doubled", first=1),
-    Rule("no answer is not a failure", next_attempt_after_no_answer, "append", "doubled", first=11),
-    Rule("a refresh closes older batches", refresh_without_void, "refresh", "failures", first=45),
-    Rule("a refresh does more than cancel", refresh_only_cancels, "refresh", "failures", first=13),
-    Rule("closing a batch is written down", refresh_ends_jobs_without_void, "refresh", "failures", first=13),
-    Rule(
+    ScopeRule("one job at a time", next_attempt_beside_a_running_one, "append", "doubled", first=1),
+    ScopeRule("no answer is not a failure", next_attempt_after_no_answer, "append", "doubled", first=11),
+    ScopeRule("a refresh closes older batches", refresh_without_void, "refresh", "failures", first=45),
+    ScopeRule("a refresh does more than cancel", refresh_only_cancels, "refresh", "failures", first=13),
+    ScopeRule(
+        "closing a batch is written down", refresh_ends_jobs_without_void, "refresh", "failures", first=13
+    ),
+    ScopeRule(
         "a no-op takes the id of a job that never arrived",
         void_without_a_job_in_its_place,
         "abandon",
         "doubled",
         first=161,
     ),
-    Rule("a no-op is not the job", no_op_is_a_success, "abandon", "failures", first=443),
-    Rule("a failed job may be in the table", evidence_ignored, "append", "doubled", first=4),
-    Rule(
+    ScopeRule("a no-op is not the job", no_op_is_a_success, "abandon", "failures", first=443),
+    ScopeRule("a failed job may be in the table", evidence_ignored, "append", "doubled", first=4),
+    ScopeRule(
         "a batch is given up when its job has ended",
         given_up_while_its_job_runs,
         "abandon",
         "doubled",
         first=112,
     ),
-    Rule("the table is read after the jobs", table_read_before_jobs, "refresh", "failures", first=38),
-    Rule("only a closing mark tells", rows_after_the_mark_are_the_jobs, "other writers", "lost", first=12),
-    Rule("a success needs the table's log", success_without_a_log, "clean", "lost", first=1),
-    Rule(
+    ScopeRule("the table is read after the jobs", table_read_before_jobs, "refresh", "failures", first=38),
+    ScopeRule(
+        "only a closing mark tells", rows_after_the_mark_are_the_jobs, "other writers", "lost", first=12
+    ),
+    ScopeRule("a success needs the table's log", success_without_a_log, "clean", "lost", first=1),
+    ScopeRule(
         "a RESTORE under a refresh is refused",
         restore_under_a_refresh_ignored,
         "diverge",
         "doubled",
         first=5179,
     ),
-    Rule("nobody accepts beside a running job", accepted_beside_a_running_job, "accept", "lost", first=25),
-    Rule(
+    ScopeRule(
+        "nobody accepts beside a running job", accepted_beside_a_running_job, "accept", "lost", first=25
+    ),
+    ScopeRule(
         "any version between the marks may be the batch",
         oldest_candidate_is_the_batch,
         "accept",
         "lost",
         first=247,
     ),
-    Rule(
+    ScopeRule(
         "the winner's entry is read before the rest is planned", rules.blind_put, "append", "doubled", first=4
     ),
-    Rule("an answer that was lost is looked up", rules.ignore_lost, "append", "doubled", first=38),
-    Rule("a commit record needs the table's word", rules.commit_before_probe, "append", "lost", first=1),
-    Rule("commits, then the table, then offsets are read", rules.probe_last, "append", "failures", first=306),
-    Rule(
+    ScopeRule("an answer that was lost is looked up", rules.ignore_lost, "append", "doubled", first=38),
+    ScopeRule("a commit record needs the table's word", rules.commit_before_probe, "append", "lost", first=1),
+    ScopeRule(
+        "commits, then the table, then offsets are read", rules.probe_last, "append", "failures", first=306
+    ),
+    ScopeRule(
         "a segment of another refresh does not count",
         rules.segments_of_any_refresh,
         "refresh",
         "lost",
         first=29308,
     ),
-    Rule(
+    ScopeRule(
         "the table's identity is compared for every record",
         rules.restore_checked_only_at_open,
         "diverge",

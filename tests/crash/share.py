@@ -1,7 +1,7 @@
-"""The share of the crash suite that ``make test`` runs: the same number of points in every part.
+"""The share of the crash suite that ``make test`` runs: a few points of every third part on a disk.
 
-Which points turns with the commit, so that all of them are tried over time. ``CRASH_TURN`` sets the turn:
-a failure names it, and the same turn tries the same points again.
+Which parts and points turns with the commit, so that all of them are tried over time. ``CRASH_TURN`` sets
+the turn: a failure names it, and the same turn tries the same points again.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 T = TypeVar("T")
 
+TURNS = 3
+"""Turns in which every part on a disk has had its own."""
 SCHEDULES_PER_POINT = 10
 """A schedule in memory takes about a tenth of the time of a killed process."""
 ROOT = Path(__file__).parents[2]
@@ -29,11 +31,16 @@ class Share:
     size: int | None = None
     turn: int = 0
 
+    def parts(self, parts: Iterable[T]) -> list[T]:
+        """Pick the parts whose turn it is."""
+        return [*parts][self.turn % TURNS :: TURNS]
+
     def of(self, points: Sequence[T]) -> list[T]:
         """Pick points that are spread over all of them."""
         if self.size is None or len(points) <= self.size:
             return list(points)
-        picked = {(self.turn + part * len(points) // self.size) % len(points) for part in range(self.size)}
+        round_ = self.turn // TURNS  # a part is tried once in it
+        picked = {(round_ + part * len(points) // self.size) % len(points) for part in range(self.size)}
         return [points[number] for number in sorted(picked)]
 
     def seeds(self, of_everything: int) -> range:

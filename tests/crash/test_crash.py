@@ -10,9 +10,9 @@ from airflow_provider_scope.exceptions import (
     TableRecreatedError,
     TableRestoredError,
 )
-from tests.crash.parts import Part, all_parts, do
+from tests.crash.parts import Part, do, parts_in_memory, parts_on_disk
 from tests.crash.schedules import play_many
-from tests.crash.share import EVERYTHING, Share, turn_of_commit
+from tests.crash.share import EVERYTHING, TURNS, Share, turn_of_commit
 from tests.crash.world import MemoryWorld
 
 if TYPE_CHECKING:
@@ -22,20 +22,25 @@ if TYPE_CHECKING:
 
 
 SHARE = Share(size=2, turn=turn_of_commit())
+PARTS = [*SHARE.parts(parts_on_disk()), *parts_in_memory()]
 
 
-@pytest.mark.parametrize("part", list(all_parts()), ids=lambda part: f"{part.what}: {part.name}")
-def test_a_share_of_each_part_of_the_suite_loses_and_doubles_nothing(part: Part) -> None:
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.what}: {part.name}")
+def test_a_share_of_the_suite_loses_and_doubles_nothing(part: Part) -> None:
     tally = do(part, SHARE).tally
 
     assert (tally.lost, tally.doubled, tally.failures) == (0, 0, []), f"with CRASH_TURN={SHARE.turn}"
 
 
 def test_in_time_a_share_tries_all_points_and_seeds_that_the_whole_suite_does_not() -> None:
-    tried = [Share(2, turn).of(range(9)) for turn in range(9)]
+    tried = {part: [] for part in range(7)}
+    for turn in range(9 * TURNS):
+        for part in Share(2, turn).parts(tried):
+            tried[part].append(Share(2, turn).of(range(9)))
 
-    assert {len(points) for points in tried} == {2}
-    assert {point for points in tried for point in points} == {*range(9)}
+    for points in tried.values():
+        assert [len(found) for found in points] == [2] * 9
+        assert {point for found in points for point in found} == {*range(9)}
     assert [Share(2, turn).seeds(10) for turn in (0, 1)] == [range(10, 30), range(30, 50)]
     assert (EVERYTHING.of([3, 1]), EVERYTHING.seeds(10)) == ([3, 1], range(10))
 
