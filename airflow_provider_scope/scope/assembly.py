@@ -94,7 +94,6 @@ class Scripts:
             partition_by=tuple(ingest.table.partition_by),
             properties=dict(ingest.table.properties or {}),
             overwrite=overwrite,
-            mark_table=True,
             feature_previews=tuple(self.previews),
             settings=dict(self.engine.settings or {}),
         )

@@ -1,7 +1,7 @@
 """The script of one batch: the same values give the same bytes.
 
-The statements and their order are dbt-scope's; a batch that marks the table closes its mark at the end. The
-name of a batch's job is how the job is known again.
+The statements and their order are dbt-scope's, and the marks around the rows are ours: the table's property
+``MARKER_PROPERTY`` names the attempt before its rows, and says after them that they are in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 _SHOWN_FILES = 20
-_EXTRACTOR = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _CONDITIONS = ("FailIfConflict", "FailIfPartitionConflict", "FailIfFileConflict")
 _MOST_OUTPUT_FILES = 1_000_000
 """The compiler takes no more."""
@@ -67,9 +66,8 @@ def generate(batch: ScriptBatch) -> str:
         _extract(batch),
         f"@batch_data =\n{model};\n",
         _insert(batch),
+        _set_properties({MARKER_PROPERTY: batch.identity.closing_marker}),
     ]
-    if batch.mark_table:
-        parts.append(_set_properties({MARKER_PROPERTY: batch.identity.closing_marker}))
     return "\n".join(part for part in parts if part)
 
 
@@ -102,8 +100,6 @@ def generate_void(identity: BatchIdentity) -> str:
 def _check(batch: ScriptBatch) -> None:
     if not batch.location.strip():
         raise bad("location", batch.location, "the address of a Delta table")
-    if not _EXTRACTOR.fullmatch(batch.extractor):
-        raise bad("extractor", batch.extractor, "a name such as Extractors.SStream")
     for argument in ("table_columns", "files"):
         if not getattr(batch, argument):
             raise bad(argument, getattr(batch, argument), "at least one")
@@ -112,7 +108,7 @@ def _check(batch: ScriptBatch) -> None:
     _distinct("columns of the files", [*_extract_columns(batch), *batch.virtual_columns])
     _distinct("partition_by", batch.partition_by)
     _distinct("new_columns", batch.new_columns)
-    _distinct("properties", [*batch.properties, *([MARKER_PROPERTY] if batch.mark_table else [])])
+    _distinct("properties", [*batch.properties, MARKER_PROPERTY])
     _distinct("settings", batch.settings)
     for argument in ("partition_by", "new_columns"):
         for name in getattr(batch, argument):
@@ -192,9 +188,7 @@ def _properties(batch: ScriptBatch) -> str:
         key: str(value).lower() if isinstance(value, bool) else value
         for key, value in batch.properties.items()
     }
-    if batch.mark_table:
-        properties[MARKER_PROPERTY] = batch.identity.marker
-    return _set_properties(properties) if properties else ""
+    return _set_properties({**properties, MARKER_PROPERTY: batch.identity.marker})
 
 
 def _set_properties(properties: Mapping[str, Value]) -> str:
@@ -224,7 +218,7 @@ def _extract(batch: ScriptBatch) -> str:
     items += [f"    {name} = {VIRTUAL_FUNCTIONS[name]}()" for name in batch.virtual_columns]
     columns = ",\n".join(items)
     files = ",\n".join(f"    {quote_file('files', file.path)}" for file in batch.files)
-    return f"@data =\nEXTRACT\n{columns}\nFROM\n{files}\nUSING {batch.extractor}();\n"
+    return f"@data =\nEXTRACT\n{columns}\nFROM\n{files}\nUSING Extractors.SStream();\n"
 
 
 # ---- Values as SCOPE text: each is quoted so that it stays one token, or refused by its name ----
@@ -323,13 +317,8 @@ def _escaped(match: re.Match[str]) -> str:
 
 MARKER_PROPERTY = "adlaScope.batch"
 """The table property that tells which attempt of which batch changed the table last, and if it is done."""
-_TITLE = "// airflow-provider-scope batch"
 _PIPELINE = r"[A-Za-z0-9._:/+ -]+"
 _NUMBER = r"0|[1-9][0-9]*"
-_HEADER = re.compile(
-    re.escape(_TITLE)
-    + rf'\r?\n// pipeline: "({_PIPELINE})"\r?\n// seq: ({_NUMBER})\r?\n// attempt: ({_NUMBER})\r?\n'
-)
 _MARKER = re.compile(rf"({_PIPELINE}):({_NUMBER}):({_NUMBER})(:done)?")
 
 
@@ -375,18 +364,15 @@ class ScriptBatch:
     properties: Mapping[str, Value] = field(default_factory=dict)
     overwrite: bool = False
     """Whether everything in the table is deleted first: the first batch of a full refresh."""
-    mark_table: bool = False
-    """Whether the attempt is written into the table's properties, before its rows and after them."""
     feature_previews: tuple[str, ...] = ("EnableDeltaTableDynamicInsert:on",)
     settings: Mapping[str, Value] = field(default_factory=dict)
     """Further ``SET @@name = value;``."""
-    extractor: str = "Extractors.SStream"
 
 
 def header(identity: BatchIdentity) -> str:
     """Write the comment lines that start a script.
 
-    :raises InputError: The pipeline's name or a number cannot be read back out of a comment.
+    :raises InputError: The pipeline's name could end the comment, or a number is none.
     """
     if not re.fullmatch(_PIPELINE, identity.pipeline):
         raise bad("pipeline", identity.pipeline, "letters, digits, spaces and . _ : / + -")
@@ -394,18 +380,10 @@ def header(identity: BatchIdentity) -> str:
         if type(number) is not int or number < 0:
             raise bad(name, number, "a whole number, at least 0")
     numbers = f"// seq: {identity.seq}\n// attempt: {identity.attempt}\n"
-    return f'{_TITLE}\n// pipeline: "{identity.pipeline}"\n{numbers}'
-
-
-def identity_of(script: str) -> BatchIdentity | None:
-    """Read the attempt that a script was made for; None if it does not start with our header."""
-    return _identity(_HEADER.match(script))
+    return f'// airflow-provider-scope batch\n// pipeline: "{identity.pipeline}"\n{numbers}'
 
 
 def identity_of_marker(marker: str) -> BatchIdentity | None:
     """Read the attempt out of either value of ``MARKER_PROPERTY``; None if it is not ours."""
-    return _identity(_MARKER.fullmatch(marker))
-
-
-def _identity(match: re.Match[str] | None) -> BatchIdentity | None:
+    match = _MARKER.fullmatch(marker)
     return BatchIdentity(match[1], int(match[2]), int(match[3])) if match else None

@@ -137,7 +137,6 @@ class ScopeDiskWorld(DeltaWorld):
                 extract_columns={"id": "long?", "day": "long?"},
                 virtual_columns=("source_file_uri",),
                 overwrite=entry.overwrites_table,
-                mark_table=True,
             )
         )
 
