@@ -80,7 +80,8 @@ class JobFates:
         """
         settled = self.log.settlement(attempt.seq, attempt.number)
         if settled:
-            return Finding(decisions.fate(attempt, None, decisions.NOTHING, settled))
+            # Whoever decided had seen the job's end, so nothing is asked again.
+            return Finding("committed" if settled.landed else "not committed")
         # The job first: what it added before it ended is in the log that is read afterwards.
         guid = job_id(self.pipeline, attempt)
         job = self.jobs.get_job(guid)
@@ -102,7 +103,7 @@ class JobFates:
         if job is None and evidence.marked and self.jobs.get_job(guid):
             # Another runner submitted it between our two looks: ask it how it is.
             return self.investigate(attempt)
-        return Finding(decisions.fate(attempt, ended, evidence), evidence, job)
+        return Finding(decisions.fate(ended, evidence), evidence, job)
 
     def _whole_log(self, newest: int) -> list[Change]:
         """Return what all versions changed; nothing if the oldest were cleaned up, and so cannot tell."""

@@ -17,7 +17,7 @@ from airflow_provider_scope.values import milliseconds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_provider_scope.protocol.records import Attempt, Settlement
+    from airflow_provider_scope.protocol.records import Attempt
 
 
 SCRIPT_LIMIT_BYTES = 3_000_000
@@ -252,7 +252,7 @@ def _integer(value: object) -> int | None:
     return value if type(value) is int else None
 
 
-Fate = Literal["committed", "running", "unknown to the service", "not committed", "undecidable", "void"]
+Fate = Literal["committed", "running", "unknown to the service", "not committed", "undecidable"]
 
 
 # ---- What became of a job of a batch: from the job's own word and from the table's log ----
@@ -315,19 +315,12 @@ def evidence(attempt: Attempt, marker: str, closing_marker: str, changes: Iterab
     return Evidence(marked, tuple(added))
 
 
-def fate(
-    attempt: Attempt, outcome: Outcome | None, table_evidence: Evidence, settled: Settlement | None = None
-) -> Fate:
+def fate(outcome: Outcome | None, table_evidence: Evidence) -> Fate:
     """Decide what became of an attempt.
 
     :param outcome: What the service says of its job; None if the service does not know the job: it
         never arrived, may still arrive, or is older than the service's memory.
-    :param settled: What somebody decided. Whoever did had seen the job's end, so it goes first.
     """
-    if attempt.void:
-        return "void"
-    if settled is not None:
-        return "committed" if settled.landed else "not committed"
     if outcome == "waiting":
         return "running"
     if table_evidence.closed or (outcome == "succeeded" and not table_evidence.has_table):

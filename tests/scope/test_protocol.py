@@ -246,7 +246,7 @@ def a_change(version: int, marker: str | None = None, *, adds: bool = False) -> 
 
 
 def fate_after(*log: Change, outcome: Outcome | None = "failed") -> Fate:
-    return fate(ATTEMPT, outcome, evidence(ATTEMPT, MARK, f"{MARK}:done", log))
+    return fate(outcome, evidence(ATTEMPT, MARK, f"{MARK}:done", log))
 
 
 MARKED = a_change(5, MARK)

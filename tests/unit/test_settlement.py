@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import Attempt, Settlement, decode, encode
-from airflow_provider_scope.scope.jobs import NOTHING, Change, Evidence, fate
+from airflow_provider_scope.scope.fate import JobFates
 from airflow_provider_scope.stores.local import LocalStorage
 
 SETTLED = Settlement(seq=7, number=1, landed=False, table_version=20)
@@ -73,13 +73,10 @@ def test_a_decision_is_not_an_attempt(tmp_path):
     assert log.attempts(7) == attempts
 
 
-@pytest.mark.parametrize("outcome", [None, "waiting", "succeeded", "failed", "cancelled"])
-@pytest.mark.parametrize("changes", [0, 1, 2])
 @pytest.mark.parametrize(("committed", "expected"), [(True, "committed"), (False, "not committed")])
-def test_a_decision_goes_before_what_service_and_table_say(outcome, changes, committed, expected):
-    attempt = Attempt(seq=7, number=1, table_version=3)
-    rows = tuple(Change(version, None, adds=True, rows=1, size_bytes=1) for version in range(4, 4 + changes))
-    found = Evidence(marked=True, added=rows) if rows else NOTHING
-    settled = Settlement(seq=7, number=1, landed=committed, table_version=9)
+def test_a_decision_holds_without_a_look_at_service_and_table(tmp_path, committed, expected):
+    log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
+    log.put_settlement(Settlement(seq=7, number=1, landed=committed, table_version=9))
+    fates = JobFates(None, log, "file:///t", "a pipeline", None)
 
-    assert fate(attempt, outcome, found, settled) == expected
+    assert fates.investigate(Attempt(seq=7, number=1, table_version=3)).fate == expected
