@@ -6,6 +6,19 @@ from typing import Any
 
 from airflow_provider_scope import __version__
 
+CREDENTIALS = (
+    "auto",
+    "client_secret",
+    "certificate",
+    "managed_identity",
+    "workload_identity",
+    "azure_cli",
+    "default",
+    "class",
+    "emulator",
+)
+"""The kinds of credentials of a connection. They stand here, because Airflow asks for the forms in every
+process, and so this module imports nothing."""
 _INTEGRATION = "Delta Lake incremental ingestion"
 _LOGIN = {"login": "Client ID", "password": "Client secret"}
 
@@ -159,20 +172,8 @@ def _needed(label: str, description: str) -> dict[str, Any]:
 
 
 def _credentials() -> dict[str, Any]:
-    # The kinds are those of hooks/credentials.py, which this module must not import: Airflow asks for
-    # this description in every process.
     credential = _text("Credential", "auto: as the fields that are filled in say.", default="auto")
-    credential["schema"]["enum"] = [
-        "auto",
-        "client_secret",
-        "certificate",
-        "managed_identity",
-        "workload_identity",
-        "azure_cli",
-        "default",
-        "class",
-        "emulator",
-    ]
+    credential["schema"]["enum"] = [*CREDENTIALS]
     secret = {"type": ["string", "null"], "format": "password"}
     return {
         "credential": credential,

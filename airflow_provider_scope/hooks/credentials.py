@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import BaseHook, conf
 
 from airflow_provider_scope.exceptions import InputError, ServiceAuthError, mask, of_extra
+from airflow_provider_scope.get_provider_info import CREDENTIALS
 from airflow_provider_scope.hooks.settings import Fields, Service, connection_of, service_of
 from airflow_provider_scope.stores.calls import Token, Tokens
 
@@ -24,18 +25,6 @@ if TYPE_CHECKING:
 
 SCOPE = "https://datalake.azure.net/.default"
 """The audience of both services; a token of Azure's management API is not accepted."""
-
-KINDS = (
-    "auto",
-    "client_secret",
-    "certificate",
-    "managed_identity",
-    "workload_identity",
-    "azure_cli",
-    "default",
-    "class",
-    "emulator",
-)
 
 # Azure's libraries log requests at INFO.
 logging.getLogger("azure.core.pipeline.policies.http_logging_policy").setLevel(logging.WARNING)
@@ -223,8 +212,8 @@ def _kind(fields: Fields, service: Service) -> str:
 
 
 def _check(fields: Fields, identity: Identity, service: Service) -> None:
-    if identity.kind not in KINDS:
-        raise fields.bad("credential", identity.kind, "one of " + ", ".join(KINDS))
+    if identity.kind not in CREDENTIALS:
+        raise fields.bad("credential", identity.kind, "one of " + ", ".join(CREDENTIALS))
     needed = {
         "client_secret": ("tenant", "client_id", "secret"),
         "certificate": ("tenant", "client_id", "certificate_path"),
@@ -237,7 +226,7 @@ def _check(fields: Fields, identity: Identity, service: Service) -> None:
             f"The connection {fields.conn_id} uses the credential {identity.kind!r} and lacks "
             f"{', '.join(missing)}.",
             kept="everything; nothing was sent",
-            do="complete the connection, or name another credential: " + ", ".join(KINDS),
+            do="complete the connection, or name another credential: " + ", ".join(CREDENTIALS),
         )
     if identity.kind == "emulator" and not service.is_local:
         raise fields.bad("credential", "emulator", "another one: the service is not on this machine")

@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.get_provider_info import get_provider_info
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
-from airflow_provider_scope.hooks.credentials import KINDS, identity_of
+from airflow_provider_scope.hooks.credentials import identity_of
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.settings import Fields, ScopeDefaults, Service
 
@@ -164,11 +164,6 @@ def test_the_defaults_that_the_form_shows_are_those_that_hold():
         elif name == "max_bytes_per_trigger":
             held = f"{held // 1024**3} GiB"
         assert held == value, name
-
-
-def test_the_kinds_of_credentials_of_the_form_are_those_that_there_are():
-    for form in FORMS.values():
-        assert tuple(form["conn-fields"]["credential"]["schema"]["enum"]) == KINDS
 
 
 def test_the_form_hides_what_is_secret():
