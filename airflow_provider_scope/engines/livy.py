@@ -11,7 +11,6 @@ from requests.auth import HTTPBasicAuth
 from airflow_provider_scope.engines.application import EXCLUDED_PACKAGES
 from airflow_provider_scope.hooks.settings import Fields, connection_of, url_of
 from airflow_provider_scope.scope.jobs import Job, JobError
-from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.http import HttpClient
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ class Livy:
             None,
             auth=auth,
             headers=_HEADERS,
-            timeout_seconds=fields.number("http_timeout_seconds", 30.0, at_least=0.1),
-            repeating=Repeating(retries=fields.integer("http_retries", 3, at_least=0)),
+            **fields.requests(),
         )
         self._now = now
         self._silent_since: dict[str, float] = {}

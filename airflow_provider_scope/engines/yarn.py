@@ -77,13 +77,11 @@ class Yarn:
         self._log_file = log_file
         # Without a name the service takes everybody for dr.who, and hides what others may not see.
         self._user = fields.login or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-        self._repeating = Repeating(retries=fields.integer("http_retries", 3, at_least=0))
         self._http = HttpClient(
             address if "://" in address else f"http://{address}",
             None,
             user=self._user,
-            timeout_seconds=fields.number("http_timeout_seconds", 30.0, at_least=0.1),
-            repeating=self._repeating,
+            **fields.requests(),
         )
 
     def close(self) -> None:
@@ -194,7 +192,7 @@ class Yarn:
         """
         doing = f"ask YARN for {counted(len(names), 'application')}, {names[0]} the first"
         tags = ",".join(names).lower()  # as YARN keeps them
-        for _ in self._repeating.tries():
+        for _ in self._http.repeating.tries():
             apps = self._tagged(tags, doing)
             if len(apps) >= len(names):
                 return apps

@@ -165,17 +165,10 @@ class ServiceHook(BaseHook):
 
     @cached_property
     def _http(self) -> HttpClient:
-        from airflow_provider_scope.stores.calls import Repeating
         from airflow_provider_scope.stores.http import HttpClient
 
         service = self.service
-        return HttpClient(
-            service.url,
-            tokens_of(identity_of(self._fields, service)),
-            timeout_seconds=service.timeout_seconds,
-            repeating=Repeating(retries=service.retries),
-            retry_on_error_messages=service.retry_on_error_messages,
-        )
+        return HttpClient(service.url, tokens_of(identity_of(self._fields, service)), **service.requests)
 
     def close(self) -> None:
         """Close the connections of this hook."""

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
 from airflow_provider_scope.exceptions import ConnectionMissingError, InputError
-from airflow_provider_scope.stores.calls import is_loopback
+from airflow_provider_scope.stores.calls import Repeating, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,9 +46,8 @@ class Service:
     url: str
     authority: str
     """The account's host, also when the service is an emulator somewhere else."""
-    timeout_seconds: float
-    retries: int
-    retry_on_error_messages: tuple[str, ...]
+    requests: Mapping[str, Any]
+    """Arguments of ``HttpClient``."""
 
     @property
     def is_local(self) -> bool:
@@ -176,6 +175,13 @@ class Fields:
             raise self.bad(name, value, "a list of texts")
         return tuple(item.strip() for item in items if item.strip())
 
+    def requests(self) -> dict[str, Any]:
+        """Read how long a request may take and how often it is repeated: arguments of ``HttpClient``."""
+        return {
+            "timeout_seconds": self.number("http_timeout_seconds", 30.0, at_least=0.1),
+            "repeating": Repeating(retries=self.integer("http_retries", 3, at_least=0)),
+        }
+
     def for_another(self, place: str, named: str, asked: str) -> InputError:
         """Return the error for a connection whose host is not that of a location: its secrets stay here."""
         return InputError(
@@ -215,9 +221,10 @@ def service_of(fields: Fields, suffix: str) -> Service:
     return Service(
         url=url or f"https://{authority}",
         authority=authority,
-        timeout_seconds=fields.number("http_timeout_seconds", 30.0, at_least=0.1),
-        retries=fields.integer("http_retries", 3, at_least=0),
-        retry_on_error_messages=fields.texts("retry_on_error_messages", QUEUE_FULL),
+        requests={
+            **fields.requests(),
+            "retry_on_error_messages": fields.texts("retry_on_error_messages", QUEUE_FULL),
+        },
     )
 
 

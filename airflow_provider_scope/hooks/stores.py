@@ -15,7 +15,6 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.settings import connection_missing, fields_of
-from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.hdfs import WebHdfsStorage
 from airflow_provider_scope.stores.kinds import kind_of, scheme_of
 from airflow_provider_scope.stores.objects import ObjectSource
@@ -80,8 +79,7 @@ def open_hdfs(uri: str, conn_id: str | None, connection: Connection | None) -> S
         f"{'https' if tls else 'http'}://{authority}",
         None,
         user=user,
-        timeout_seconds=fields.number("http_timeout_seconds", 30.0, at_least=0.1) if fields else 30.0,
-        repeating=Repeating(retries=fields.integer("http_retries", 3, at_least=0) if fields else 3),
+        **(fields.requests() if fields else {}),
     )
     client = Gen1Client(http, authority, dialect=HDFS_TLS if tls else HDFS)
     return Store(storage=WebHdfsStorage(client), environment={"HADOOP_USER_NAME": user})

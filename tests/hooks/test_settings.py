@@ -12,6 +12,7 @@ from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.hooks.credentials import identity_of
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.settings import Fields, ScopeDefaults, Service
+from airflow_provider_scope.stores.calls import Repeating
 
 FORMS = {form["connection-type"]: form for form in get_provider_info()["connection-types"]}
 ACME = {"account_name": "acme"}
@@ -33,12 +34,14 @@ def test_a_connection_with_an_account_alone_has_the_defaults_of_the_seed(connect
     assert hook.service == Service(
         url="https://acme.azuredatalakeanalytics.net",
         authority="acme.azuredatalakeanalytics.net",
-        timeout_seconds=30.0,
-        retries=3,
-        retry_on_error_messages=(
-            "re:Cannot exceed .*queued SCOPE jobs",
-            "The maximum number of queued jobs for your account",
-        ),
+        requests={
+            "timeout_seconds": 30.0,
+            "repeating": Repeating(retries=3),
+            "retry_on_error_messages": (
+                "re:Cannot exceed .*queued SCOPE jobs",
+                "The maximum number of queued jobs for your account",
+            ),
+        },
     )
     assert hook.defaults == ScopeDefaults(
         au=100,
@@ -84,8 +87,11 @@ def test_what_the_connection_says_wins_over_the_seed_also_as_text(connect):
     assert hook.defaults.delta_location("flights") == (
         "abfss://tables@store.dfs.core.windows.net/raw/delta/flights"
     )
-    assert (hook.service.timeout_seconds, hook.service.retries) == (2.5, 0)
-    assert hook.service.retry_on_error_messages == ("busy", "re:a|b")
+    assert hook.service.requests == {
+        "timeout_seconds": 2.5,
+        "repeating": Repeating(retries=0),
+        "retry_on_error_messages": ("busy", "re:a|b"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -123,7 +129,7 @@ def test_a_connection_survives_the_way_through_a_uri():
 
     assert read(second) == read(first)
     assert read(second)[2].secret == "p/w?&"
-    assert read(second)[0].retry_on_error_messages == ("a&b", "re:ü")
+    assert read(second)[0].requests["retry_on_error_messages"] == ("a&b", "re:ü")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +166,8 @@ def test_the_defaults_that_the_form_shows_are_those_that_hold():
         if name == "credential":
             held = "auto"
         elif name.startswith("http_"):
-            held = getattr(hook.service, name.removeprefix("http_"))
+            given = hook.service.requests
+            held = given["repeating"].retries if name == "http_retries" else given["timeout_seconds"]
         elif name == "max_bytes_per_trigger":
             held = f"{held // 1024**3} GiB"
         assert held == value, name
