@@ -10,10 +10,13 @@ import random
 import re
 import threading
 from collections import Counter
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.validation import Count, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +25,26 @@ REQUEST_FAULTS = ("status", "drop_before", "drop_after")
 JOB_FAULTS = ("fail_job", "fail_after_commit")
 
 
+def _pattern(argument: str, value: Any) -> str:
+    try:
+        re.compile(value)
+    except re.error as err:
+        raise validation.bad(argument, value, f"a regular expression ({err})") from err
+    return str(value)
+
+
+def _seconds(argument: str, value: Any) -> dict[str, float]:
+    try:
+        return {str(state): float(seconds) for state, seconds in dict(value).items()}
+    except (TypeError, ValueError):
+        raise validation.bad(argument, value, 'seconds for each state, such as {"Running": 2}') from None
+
+
+def _faults(_: str, value: Any) -> tuple[Fault, ...]:
+    return tuple(validation.from_dict(Fault, "fault", fault) for fault in value)
+
+
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One kind of failure, and the requests or jobs in which it happens.
@@ -31,46 +54,38 @@ class Fault:
     without running) and ``fail_after_commit`` (runs, then is reported as failed).
     """
 
-    kind: str
-    op: str = ""
+    kind: Literal["status", "drop_before", "drop_after", "fail_job", "fail_after_commit"]
+    op: Annotated[str, _pattern] = ""
     """Regular expression for the whole operation (``submit``, ``get``, ``liststatus``, ...); empty is any.
 
     For job faults it is searched in the name of the job.
     """
-    service: str = ""
-    """``jobs``, ``files``, or empty for both."""
-    times: int | None = None
+    service: Literal["", "jobs", "files"] = ""
+    """Empty for both."""
+    times: Count | None = None
     """How often it happens; None is always."""
-    skip: int = 0
+    skip: Whole = 0
     """How many matching requests or jobs are let through first."""
     probability: float = 1.0
     status: int = 503
 
-    def __post_init__(self) -> None:
-        """Check the kind and the pattern."""
-        if self.kind not in REQUEST_FAULTS + JOB_FAULTS:
-            raise _bad("kind", self.kind, REQUEST_FAULTS + JOB_FAULTS)
-        try:
-            re.compile(self.op)
-        except re.error as err:
-            raise InputError(f"op={self.op!r} of a fault is not a regular expression: {err}.") from err
 
-
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
     """All switches. They can be set at the start and while the emulator runs."""
 
     # ---- both services ----
-    seed: int = 0
+    seed: Whole = 0
     """Seed of the faults with a probability; setting it starts the sequence again."""
-    faults: tuple[Fault, ...] = ()
+    faults: Annotated[tuple[Fault, ...], _faults] = ()
 
     # ---- jobs ----
     duplicate_put: Literal["idempotent", "conflict"] = "idempotent"
     """A second PUT with the same id and the same body (own choice; nothing documents it)."""
-    page_size: int = 300
+    page_size: Count = 300
     """Largest page of a list of jobs (inferred from a client)."""
-    state_seconds: dict[str, float] = field(default_factory=dict)
+    state_seconds: Annotated[Mapping[str, float], _seconds] = field(default_factory=dict)
     """State -> how long each job stays in it; 0 for those that are not named."""
     commit_at: Literal["start", "end"] = "end"
     """Whether the script runs at the beginning or at the end of the state Running."""
@@ -78,61 +93,24 @@ class Switches:
     """What becomes of a job whose script was running when the emulator was killed (own choice)."""
 
     # ---- files ----
-    list_cap: int = 4000
+    list_cap: Count = 4000
     """Largest page of LISTSTATUS (inferred from clients)."""
-    max_append_bytes: int = 4 * 1024 * 1024
+    max_append_bytes: Count = 4 * 1024 * 1024
     """Most bytes of one CREATE or APPEND."""
-    denied_paths: tuple[str, ...] = ()
+    denied_paths: Annotated[tuple[str, ...], validation.texts] = ()
     """Paths that, with all that is below them, answer 403."""
 
 
-_TYPES = get_type_hints(Switches)
-
-
-def with_changes(switches: Switches, values: dict[str, Any]) -> Switches:
+def with_changes(switches: Switches, values: Mapping[str, Any]) -> Switches:
     """Return a copy of the switches with some values changed.
 
     :raises InputError: A name or a value is not known.
     """
-    unknown = [name for name in values if name not in _TYPES]
-    if unknown:
-        raise _bad("switch", unknown[0], tuple(_TYPES))
-    return replace(switches, **{name: _value(name, value) for name, value in values.items()})
-
-
-def _value(name: str, value: Any) -> Any:
-    if name == "faults":
-        return tuple(fault if isinstance(fault, Fault) else _fault(fault) for fault in value)
-    if name == "denied_paths":
-        return tuple(str(path) for path in value)
-    if name == "state_seconds":
-        try:
-            return {str(state): float(seconds) for state, seconds in dict(value).items()}
-        except (TypeError, ValueError):
-            raise _bad(name, value, ('seconds for each state, such as {"Running": 2}',)) from None
-    if choices := get_args(_TYPES[name]):
-        if value not in choices:
-            raise _bad(name, value, choices)
-    elif _TYPES[name] is int:
-        minimum = 0 if name == "seed" else 1
-        if type(value) is not int or value < minimum:
-            raise _bad(name, value, (f"a number from {minimum}",))
-    return value
-
-
-def _fault(values: Any) -> Fault:
-    names = {field.name for field in fields(Fault)}
-    if not isinstance(values, dict) or "kind" not in values or set(values) - names:
-        raise _bad("fault", values, tuple(sorted(names)))
-    return Fault(**values)
-
-
-def _bad(name: str, value: object, expected: tuple[str, ...]) -> InputError:
-    return InputError(
-        f"{name}={value!r} is not valid: expected one of {', '.join(expected)}.",
-        kept="the switches as they were",
-        do="correct the name or the value",
-    )
+    try:
+        return replace(switches, **values)
+    except InputError as err:
+        kept, do = "the switches as they were", "correct the name or the value"
+        raise InputError(err.what, kept=kept, do=do) from err
 
 
 class Controls:

@@ -88,7 +88,6 @@ def test_requests_and_answers_are_counted(emulator):
         {"unknown": 1},
         {"seed": True},
         {"page_size": 0},
-        {"page_size": "2"},
         {"restart": "x"},
         {"state_seconds": 12},
         {"faults": [{}]},
