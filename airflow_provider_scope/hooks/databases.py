@@ -146,9 +146,7 @@ def _postgres(conn_id: str, connection: Connection) -> str:
         raise _bad(conn_id, "iam", "a password: AWS tokens are not supported")
     words = {_RENAMED.get(name, name): str(extra[name]) for name in _POSTGRES if extra.get(name)}
     words["ApplicationName"] = "airflow-provider-scope"
-    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in words.items())
-    address, schema = _address(conn_id, connection, 5432), quote(_schema(conn_id, connection))
-    return f"jdbc:postgresql://{address}/{schema}?{query}"
+    return _server("postgresql", 5432, conn_id, connection, words)
 
 
 def _mysql(conn_id: str, connection: Connection) -> str:
@@ -162,9 +160,17 @@ def _mysql(conn_id: str, connection: Connection) -> str:
     mode = connection.extra_dejson.get("ssl_mode") or connection.extra_dejson.get("sslMode")
     if mode:
         words["sslMode"] = str(mode).upper().replace("-", "_")
+    return _server("mysql", 3306, conn_id, connection, words)
+
+
+def _server(kind: str, port: int, conn_id: str, connection: Connection, words: Mapping[str, str]) -> str:
+    if not connection.host:
+        raise _bad(conn_id, "no host", "the database's host")
+    if not connection.schema:
+        raise _bad(conn_id, "no schema", "the database's name in the field schema")
+    host = f"[{connection.host}]" if ":" in connection.host else connection.host
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in words.items())
-    address, schema = _address(conn_id, connection, 3306), quote(_schema(conn_id, connection))
-    return f"jdbc:mysql://{address}/{schema}?{query}"
+    return f"jdbc:{kind}://{host}:{connection.port or port}/{quote(str(connection.schema))}?{query}"
 
 
 def _sqlite(conn_id: str, connection: Connection) -> str:
@@ -193,19 +199,6 @@ def _generic(conn_id: str, connection: Connection) -> Database:
         driver=extra.get("driver_class") or driver,
         packages=tuple(packages.split(",") if isinstance(packages, str) else packages),
     )
-
-
-def _address(conn_id: str, connection: Connection, port: int) -> str:
-    if not connection.host:
-        raise _bad(conn_id, "no host", "the database's host")
-    host = f"[{connection.host}]" if ":" in connection.host else connection.host
-    return f"{host}:{connection.port or port}"
-
-
-def _schema(conn_id: str, connection: Connection) -> str:
-    if not connection.schema:
-        raise _bad(conn_id, "no schema", "the database's name in the field schema")
-    return str(connection.schema)
 
 
 def _bad(conn_id: str, has: str, expected: str) -> InputError:

@@ -111,9 +111,9 @@ def _check_text(sql: str) -> None:
         return
     place = match.end() - 1
     if sql[place] == "#":
-        refuse(_token("directive", sql, place), "directive", "a line starts with #", _NO_DIRECTIVES)
+        _Lexer(sql).fail(place, "directive", "a line starts with #", _NO_DIRECTIVES)
     problem = f"the character {sql[place]!r} cannot be written as UTF-8"
-    refuse(_token("symbol", sql, place), "bad-character", problem, "remove it")
+    _Lexer(sql).fail(place, "bad-character", problem, "remove it")
 
 
 def _check_tokens(query: list[Token]) -> None:
@@ -229,28 +229,23 @@ def tokens(text: str) -> list[Token]:
     return lexer.tokens
 
 
-def _token(kind: str, text: str, place: int) -> Token:
-    """Return one character as a token, for an error."""
-    lexer = _Lexer(text)
-    lexer.add(kind, place, place + 1, text[place])
-    return lexer.tokens[0]
-
-
 class _Lexer:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens: list[Token] = []
         self.line_starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
 
+    def line_and_column(self, place: int) -> tuple[int, int]:
+        line = bisect_right(self.line_starts, place)
+        return line, place - self.line_starts[line - 1] + 1
+
     def add(self, kind: str, start: int, end: int, value: str) -> int:
-        line = bisect_right(self.line_starts, start)
-        column = start - self.line_starts[line - 1] + 1
-        self.tokens.append(Token(kind, self.text[start:end], value, start, end, line, column))
+        place = self.line_and_column(start)
+        self.tokens.append(Token(kind, self.text[start:end], value, start, end, *place))
         return end
 
     def fail(self, place: int, code: str, problem: str, do: str) -> NoReturn:
-        line = bisect_right(self.line_starts, place)
-        raise ScriptError(code, line, place - self.line_starts[line - 1] + 1, problem, do)
+        raise ScriptError(code, *self.line_and_column(place), problem, do)
 
     def take(self, place: int) -> int:
         """Take the token or the blank at a place, and return the place after it."""

@@ -245,14 +245,13 @@ class ScopeRunner:
 
         :raises InputError: The batch is not open, or what became of its job is known.
         """
-        pipeline = repair.existing_pipeline(self.log)
         if seq not in [entry.seq for entry in repair.open_entries(self.log)]:
             raise InputError(
                 f"Batch {seq} of {self.log.location} is not open.",
                 kept="everything; nothing was written",
                 do="look at `airflow scope status`: only an open batch can be settled",
             )
-        attempt = self.undecidable(Work(pipeline.pipeline, table, self.log.location), seq)
+        attempt = self.undecidable(self._work(table), seq)
         if attempt is None:
             raise InputError(
                 f"There is nothing to decide about batch {seq} of {self.log.location}: the outcome of its "
@@ -261,6 +260,9 @@ class ScopeRunner:
                 do="run the task. To load the files of the batch again, see `airflow scope abandon`",
             )
         return attempt
+
+    def _work(self, table: str) -> Work:
+        return Work(repair.existing_pipeline(self.log).pipeline, table, self.log.location)
 
     def settle(self, table: str, seq: int, *, committed: bool) -> Settlement:
         """Record what somebody decided about the newest job of an open batch.
@@ -272,8 +274,7 @@ class ScopeRunner:
         if not committed and self.log.offset(seq).overwrites_table:
             self._check_nothing_came_after(table, seq)
         # The service may have forgotten the job, or a submission of it may still be on its way.
-        pipeline = repair.existing_pipeline(self.log)
-        self._end(Work(pipeline.pipeline, table, self.log.location), attempt)
+        self._end(self._work(table), attempt)
         version = newest_version(table, self.table_storage)
         return self.log.put_settlement(
             Settlement(seq=seq, number=attempt.number, landed=committed, table_version=version)

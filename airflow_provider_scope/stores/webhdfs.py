@@ -228,8 +228,7 @@ class Gen1Client:
         answer = self._call("GET", path, "GETFILESTATUS", doing)
         if is_missing(answer):
             return None
-        value = accepted(answer, doing).json(doing)
-        return parse_status(value.get("FileStatus") if isinstance(value, dict) else None, doing)
+        return parse_status(_part(accepted(answer, doing).json(doing), "FileStatus"), doing)
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes | None:
         """Read a file or a range of it; None only if the service says that it does not exist.
@@ -437,13 +436,19 @@ def accepted(answer: Answer, doing: str) -> Answer:
     return answer
 
 
+def _part(value: Any, *keys: str) -> Any:
+    """Return what lies below these keys; None if an object on the way is none, or lacks its key."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
 def parse_boolean(answer: Answer, doing: str) -> bool:
     """Read the answer of an operation that says whether it was done.
 
     :raises ServiceError: The operation was refused, or the answer says neither.
     """
-    value = accepted(answer, doing).json(doing)
-    result = value.get("boolean") if isinstance(value, dict) else None
+    result = _part(accepted(answer, doing).json(doing), "boolean")
     if not isinstance(result, bool):
         raise not_understood(doing, "the answer is neither true nor false")
     return result
@@ -455,11 +460,10 @@ def parse_page(value: Any, doing: str, *, is_whole: bool) -> Page:
     :param is_whole: Whether a page without a token is the whole listing, as in plain WebHDFS.
     :raises ServiceProtocolError: The page is incomplete.
     """
-    statuses = value.get("FileStatuses") if isinstance(value, dict) else None
-    entries = statuses.get("FileStatus") if isinstance(statuses, dict) else None
-    token = (
-        statuses.get("continuationToken", "" if is_whole else None) if isinstance(statuses, dict) else None
-    )
+    entries = _part(value, "FileStatuses", "FileStatus")
+    token = _part(value, "FileStatuses", "continuationToken")
+    if token is None and is_whole:
+        token = ""
     if not isinstance(entries, list) or not isinstance(token, str):
         # Without the token it is not known whether more pages follow.
         raise not_understood(doing, "the page has no list of files, or no continuation token")
@@ -471,10 +475,8 @@ def parse_batch(value: Any, doing: str) -> Page:
 
     :raises ServiceProtocolError: The page is incomplete.
     """
-    listing = value.get("DirectoryListing") if isinstance(value, dict) else None
-    partial = listing.get("partialListing") if isinstance(listing, dict) else None
-    remaining = listing.get("remainingEntries") if isinstance(listing, dict) else None
-    page = parse_page(partial, doing, is_whole=True)
+    page = parse_page(_part(value, "DirectoryListing", "partialListing"), doing, is_whole=True)
+    remaining = _part(value, "DirectoryListing", "remainingEntries")
     if type(remaining) is not int or (remaining > 0 and not page.entries):
         raise not_understood(doing, "the page does not say how many entries follow")
     return Page(page.entries, page.entries[-1].name if remaining > 0 else "")
