@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from deltalake import DeltaTable
 
 from airflow_provider_scope.delta.log import newest_version
-from airflow_provider_scope.delta.probe import changes
+from airflow_provider_scope.scope.fate import changes
 from airflow_provider_scope.scope.jobs import outcome
-from airflow_provider_scope.scope.script import MARKER_PROPERTY, identity_of_marker
+from airflow_provider_scope.scope.script import identity_of_marker
 from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class ScopeDemo(Engine):
         table = f"file://{home.table}"
         disk = LocalStorage()
         newest = last = None
-        for change in changes(table, -1, newest_version(table, disk), MARKER_PROPERTY, disk):
+        for change in changes(table, -1, newest_version(table, disk), disk):
             marked = identity_of_marker(change.marker) if change.marker else None
             last = marked.seq if marked and marked.pipeline == pipeline else last
             newest = last if change.adds else newest

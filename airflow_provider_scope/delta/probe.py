@@ -8,20 +8,18 @@ transactions.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_scope.delta.commit import explaining_damage, is_restore, path_of
-from airflow_provider_scope.delta.log import newest_commits, open_table, read_commit, unreadable
+from airflow_provider_scope.delta.commit import is_restore
+from airflow_provider_scope.delta.log import newest_commits, open_table, unreadable
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.protocol.bad_records import Quarantined
 from airflow_provider_scope.protocol.records import TableIdentity, notes
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
-from airflow_provider_scope.scope.jobs import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -215,60 +213,3 @@ def transaction(checksum: bytes, newest: DeltaCommit, table_id: str, app_id: str
     except (ValueError, KeyError, TypeError):
         return None
     return int(versions[0]) if is_of_commit and len(versions) == 1 else None
-
-
-# ---- What the versions of a table changed, for the fate of jobs ----
-
-
-def changes(location: str, since: int, upto: int, marker_property: str, storage: Storage) -> list[Change]:
-    """Read what the versions after ``since`` changed, oldest first.
-
-    :param location: Canonical URI of the table.
-    :param upto: The newest version to read.
-    :param marker_property: The table property that holds the marker of an attempt.
-    :param storage: Where the table is.
-    :raises BatchOutcomeUnknownError: A commit has been cleaned out of the log.
-    :raises TableUnreadableError: A commit could not be understood.
-    """
-    kept = "the table, the checkpoint and all files; no job was submitted"
-    changes_by_version: list[Change] = []
-    marker: str | None = None
-    for version in range(since + 1, upto + 1):
-        with explaining_damage(path_of(location, version), kept):
-            commit = read_commit(location, version, storage)
-            change = None if commit is None else _change(commit, marker_property)
-        if commit is None or change is None:
-            raise BatchOutcomeUnknownError(
-                f"The log of the table {location} no longer holds version {version} "
-                "(delta.logRetentionDuration): it cannot be seen whether a job's rows are in the table.",
-                kept=kept,
-                do="look at the table. If the rows are in it, run `airflow scope settle --committed`, "
-                "otherwise `airflow scope settle --not-committed`",
-            )
-        # Metadata is written as a whole: only a marker that differs from the one before is new. A RESTORE
-        # brings an old marker back, while the job that made the newest one may still add its rows.
-        is_new = change.marker is not None and change.marker != marker and not commit.is_restore
-        marker = change.marker or marker
-        changes_by_version.append(change if is_new else replace(change, marker=None))
-    return changes_by_version
-
-
-def _change(commit: DeltaCommit, marker_property: str) -> Change:
-    """Read what a commit changed: no job added the rows of a RESTORE."""
-    adds = [file for file in commit.of("add") if file.get("dataChange")]
-    counts = [int(json.loads(add["stats"])["numRecords"]) for add in adds if add.get("stats")]
-    return Change(
-        commit.version,
-        (commit.metadata or {}).get("configuration", {}).get(marker_property),
-        bool(adds) and not commit.is_restore,
-        sum(counts) if len(counts) == len(adds) else None,
-        sum(int(add["size"]) for add in adds),
-        _made_by(commit.info),
-    )
-
-
-def _made_by(info: dict[str, Any]) -> str:
-    """Name a commit's operation and writer; the text of both is up to the writer."""
-    writer = next((info[key] for key in ("userName", "engineInfo", "clientVersion") if info.get(key)), "")
-    named = f"{info.get('operation') or 'unnamed operation'} by {writer or 'an unnamed writer'}"
-    return "".join(sign for sign in named if sign.isprintable())[:120]

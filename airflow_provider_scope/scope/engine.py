@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_scope.delta.log import newest_version
-from airflow_provider_scope.delta.probe import changes, probe
+from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
@@ -22,12 +22,13 @@ from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import files_text
 from airflow_provider_scope.scope.fate import (
     JobFates,
+    changes,
     identity_of_attempt,
     job_id,
     newest_job,
     newest_marked,
 )
-from airflow_provider_scope.scope.script import MARKER_PROPERTY, BatchIdentity, generate_void
+from airflow_provider_scope.scope.script import BatchIdentity, generate_void
 from airflow_provider_scope.scope.submission import JobSettings, JobWait, job_error
 from airflow_provider_scope.specs.engine import VOID_NAME
 from airflow_provider_scope.values import counted
@@ -120,9 +121,7 @@ class ScopeRunner:
             txn = max(txn, seq)
         recorded = self.log.commit(newest).table_version if newest >= 0 else -1
         since = max(baseline[1], recorded, state.oldest - 1)
-        beyond_log = newest_marked(
-            pipeline, changes(location, since, state.version, MARKER_PROPERTY, self.table_storage)
-        )
+        beyond_log = newest_marked(pipeline, changes(location, since, state.version, self.table_storage))
         if beyond_log >= tail.logged.stop:
             txn = beyond_log  # the log is an older copy than the table
         if committed or beyond:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.delta.log import newest_version
-from airflow_provider_scope.delta.probe import changes
+from airflow_provider_scope.delta.commit import explaining_damage, path_of
+from airflow_provider_scope.delta.log import newest_version, read_commit
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.scope import jobs as decisions
-from airflow_provider_scope.scope.jobs import outcome
+from airflow_provider_scope.scope.jobs import Change, outcome
 from airflow_provider_scope.scope.script import MARKER_PROPERTY, BatchIdentity, identity_of_marker
 from airflow_provider_scope.specs.engine import VOID_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_provider_scope.delta.commit import DeltaCommit
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import Attempt
-    from airflow_provider_scope.scope.jobs import Change, Evidence, Fate, Job
+    from airflow_provider_scope.scope.jobs import Evidence, Fate, Job
     from airflow_provider_scope.scope.submission import Jobs
     from airflow_provider_scope.stores.protocol import Storage
 
@@ -92,7 +94,7 @@ class JobFates:
         if ended != "waiting":
             identity = identity_of_attempt(self.pipeline, attempt)
             newest = newest_version(self.location, self.storage)
-            log = changes(self.location, attempt.table_version, newest, MARKER_PROPERTY, self.storage)
+            log = changes(self.location, attempt.table_version, newest, self.storage)
             evidence = decisions.evidence(attempt, identity.marker, identity.closing_marker, log)
             if ended == "succeeded" and not evidence.closed:
                 # The checkpoint may be an older copy, and the job one of before the attempt was recorded.
@@ -108,7 +110,7 @@ class JobFates:
     def _whole_log(self, newest: int) -> list[Change]:
         """Return what all versions changed; nothing if the oldest were cleaned up, and so cannot tell."""
         with suppress(BatchOutcomeUnknownError):
-            return changes(self.location, -1, newest, MARKER_PROPERTY, self.storage)
+            return changes(self.location, -1, newest, self.storage)
         return []
 
     def committed(self, seq: int, version: int) -> CommittedBatch | Fate:
@@ -169,3 +171,59 @@ class JobFates:
             f"`airflow scope settle {attempt.seq} --committed`, otherwise "
             f"`airflow scope settle {attempt.seq} --not-committed`",
         )
+
+
+# ---- the table's log, as far as it tells about jobs ----
+
+
+def changes(location: str, since: int, upto: int, storage: Storage) -> list[Change]:
+    """Read what the versions after ``since`` changed in a table, oldest first.
+
+    :param location: Canonical URI of the table.
+    :param upto: The newest version to read.
+    :param storage: Where the table is.
+    :raises BatchOutcomeUnknownError: A commit has been cleaned out of the log.
+    :raises TableUnreadableError: A commit could not be understood.
+    """
+    kept = "the table, the checkpoint and all files; no job was submitted"
+    changes_by_version: list[Change] = []
+    marker: str | None = None
+    for version in range(since + 1, upto + 1):
+        with explaining_damage(path_of(location, version), kept):
+            commit = read_commit(location, version, storage)
+            change = None if commit is None else _change(commit)
+        if commit is None or change is None:
+            raise BatchOutcomeUnknownError(
+                f"The log of the table {location} no longer holds version {version} "
+                "(delta.logRetentionDuration): it cannot be seen whether a job's rows are in the table.",
+                kept=kept,
+                do="look at the table. If the rows are in it, run `airflow scope settle --committed`, "
+                "otherwise `airflow scope settle --not-committed`",
+            )
+        # Metadata is written as a whole: only a marker that differs from the one before is new. A RESTORE
+        # brings an old marker back, while the job that made the newest one may still add its rows.
+        is_new = change.marker is not None and change.marker != marker and not commit.is_restore
+        marker = change.marker or marker
+        changes_by_version.append(change if is_new else replace(change, marker=None))
+    return changes_by_version
+
+
+def _change(commit: DeltaCommit) -> Change:
+    """Read what a commit changed: no job added the rows of a RESTORE."""
+    adds = [file for file in commit.of("add") if file.get("dataChange")]
+    counts = [int(json.loads(add["stats"])["numRecords"]) for add in adds if add.get("stats")]
+    return Change(
+        commit.version,
+        (commit.metadata or {}).get("configuration", {}).get(MARKER_PROPERTY),
+        bool(adds) and not commit.is_restore,
+        sum(counts) if len(counts) == len(adds) else None,
+        sum(int(add["size"]) for add in adds),
+        _made_by(commit.info),
+    )
+
+
+def _made_by(info: dict[str, Any]) -> str:
+    """Name a commit's operation and writer; the text of both is up to the writer."""
+    writer = next((info[key] for key in ("userName", "engineInfo", "clientVersion") if info.get(key)), "")
+    named = f"{info.get('operation') or 'unnamed operation'} by {writer or 'an unnamed writer'}"
+    return "".join(sign for sign in named if sign.isprintable())[:120]

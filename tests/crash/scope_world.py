@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 from greenlet import getcurrent
 
-from airflow_provider_scope.delta import probe as commits
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.recovery import CommittedBatch, Restored, rolled_back
 from airflow_provider_scope.scope import engine as scope_engine
 from airflow_provider_scope.scope import fate
+from airflow_provider_scope.scope.fate import changes
 from airflow_provider_scope.scope.script import MARKER_PROPERTY
 from airflow_provider_scope.values import check_as_logged
 from tests.crash.schedules import Turns
@@ -258,7 +258,7 @@ class ScopeWorld(MemoryWorld):
         look = Looking(self.delta, self.memory).look
 
         def read_commits(*arguments: Any) -> Any:
-            return commits.changes(*arguments[:4], self)  # type: ignore[arg-type]
+            return changes(*arguments[:3], self)  # type: ignore[arg-type]
 
         def newest(_location: str, _storage: Any = None) -> Any:
             return _turn("version", self.version)

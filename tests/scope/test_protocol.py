@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.delta.probe import changes
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
@@ -20,6 +19,7 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.protocol.records import Attempt
+from airflow_provider_scope.scope.fate import changes
 from airflow_provider_scope.scope.jobs import Change, Evidence, evidence, fate
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.crash.scope_world import ScopeWorld
@@ -232,7 +232,7 @@ def test_rows_that_a_restore_brings_back_are_not_a_jobs(tmp_path):
     write_deltalake(table, pa.table({"id": [2]}), mode="overwrite")
     DeltaTable(table).restore(0)
 
-    commits = changes(f"file://{table}", -1, 2, "mark", LocalStorage())
+    commits = changes(f"file://{table}", -1, 2, LocalStorage())
     assert [change.adds for change in commits] == [True, True, False]
 
 
