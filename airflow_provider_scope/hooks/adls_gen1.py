@@ -10,7 +10,7 @@ from airflow_provider_scope.hooks.credentials import ServiceHook
 from airflow_provider_scope.hooks.settings import GEN1_SUFFIX
 from airflow_provider_scope.stores.hdfs import WebHdfsStorage
 from airflow_provider_scope.stores.protocol import Store
-from airflow_provider_scope.stores.webhdfs import PAGE_SIZE, Gen1Client
+from airflow_provider_scope.stores.webhdfs import PAGE_SIZE, WebHdfsClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,10 +49,10 @@ class AdlsGen1Hook(ServiceHook):
         self.adls_gen1_conn_id = adls_gen1_conn_id
 
     @cached_property
-    def _client(self) -> Gen1Client:
-        return Gen1Client(self._http, self.service.authority)
+    def _client(self) -> WebHdfsClient:
+        return WebHdfsClient(self._http, self.service.authority)
 
-    def get_conn(self) -> Gen1Client:
+    def get_conn(self) -> WebHdfsClient:
         """Return the client.
 
         :raises InputError: The connection is not valid.
@@ -64,7 +64,7 @@ class AdlsGen1Hook(ServiceHook):
         return self._client.walk(root)
 
     def list_page(self, path: str, *, after: str = "", size: int = PAGE_SIZE) -> Page:
-        """List a part of a folder; see ``Gen1Client.list_page``."""
+        """List a part of a folder; see ``WebHdfsClient.list_page``."""
         return self._client.list_page(path, after=after, size=size)
 
     def get_status(self, path: str) -> Status | None:

@@ -62,7 +62,7 @@ def open_hdfs(uri: str, conn_id: str | None, connection: Connection | None) -> S
     """
     # Not with the module: it imports requests, and Dag files import this one.
     from airflow_provider_scope.stores.http import HttpClient
-    from airflow_provider_scope.stores.webhdfs import HDFS, HDFS_TLS, Gen1Client
+    from airflow_provider_scope.stores.webhdfs import HDFS, HDFS_TLS, WebHdfsClient
 
     fields = fields_of(conn_id, connection)
     scheme, _, rest = uri.partition("://")
@@ -81,7 +81,7 @@ def open_hdfs(uri: str, conn_id: str | None, connection: Connection | None) -> S
         user=user,
         **(fields.requests() if fields else {}),
     )
-    client = Gen1Client(http, authority, dialect=HDFS_TLS if tls else HDFS)
+    client = WebHdfsClient(http, authority, dialect=HDFS_TLS if tls else HDFS)
     return Store(storage=WebHdfsStorage(client), environment={"HADOOP_USER_NAME": user})
 
 

@@ -24,7 +24,7 @@ from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, bad
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_scope.stores.webhdfs import Gen1Client, Status
+    from airflow_provider_scope.stores.webhdfs import Status, WebHdfsClient
     from airflow_provider_scope.values import FileEntry
 
 _HOST = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\]):[0-9]{1,5}")
@@ -66,7 +66,7 @@ def canonical_hdfs(location: str) -> str:
 class WebHdfsStorage:
     """The files of one account or cluster."""
 
-    def __init__(self, files: Gen1Client) -> None:
+    def __init__(self, files: WebHdfsClient) -> None:
         self._files = files
 
     def walk(self, root: str) -> Iterator[FileEntry]:

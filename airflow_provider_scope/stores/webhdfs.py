@@ -81,7 +81,7 @@ class Page:
     """Where the next page begins; empty at the end."""
 
 
-class Gen1Client:
+class WebHdfsClient:
     """The files of one account or cluster. Paths are ``adl://<authority>/…`` or ``/…``, unencoded.
 
     :param authority: The account's host, such as ``acme.azuredatalakestore.net``, or the namenode's host
@@ -177,7 +177,7 @@ class Gen1Client:
         top = self._inside(root)
         pending = [(top, "")]
         running: dict[Future[Page], tuple[str, str]] = {}
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="gen1-walk") as pool:
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="webhdfs-walk") as pool:
             try:
                 while pending or running:
                     while pending and len(running) < self._threads:

@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.http import HttpClient
-from airflow_provider_scope.stores.webhdfs import HDFS, Gen1Client, Page, Status
+from airflow_provider_scope.stores.webhdfs import HDFS, Page, Status, WebHdfsClient
 from airflow_provider_scope.values import FileEntry
 from tests.client.server import DROP, Asked, Reply, client_of, fixed_tokens, serving
 
@@ -72,8 +72,8 @@ class Tree:
         return page(*given, token=given[-1]["pathSuffix"] if full else "")
 
 
-def gen1(server, waits=None, **options) -> Gen1Client:
-    return Gen1Client(client_of(server.url, waits, **options), AUTHORITY, threads=3)
+def gen1(server, waits=None, **options) -> WebHdfsClient:
+    return WebHdfsClient(client_of(server.url, waits, **options), AUTHORITY, threads=3)
 
 
 def test_a_page_has_its_entries_and_where_the_next_one_begins(server):
@@ -493,10 +493,10 @@ def test_a_rename_onto_a_name_in_use_is_not_done_however_the_service_says_so(ser
 CLUSTER = "namenode:9870"
 
 
-def hdfs(server, waits=None, **options) -> Gen1Client:
+def hdfs(server, waits=None, **options) -> WebHdfsClient:
     repeating = Repeating(sleep=waits or [].append)
     http = HttpClient(server.url, options.pop("tokens", None), user="me", repeating=repeating, **options)
-    return Gen1Client(http, CLUSTER, threads=3, dialect=HDFS)
+    return WebHdfsClient(http, CLUSTER, threads=3, dialect=HDFS)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from airflow_provider_scope.emulator import Emulator, Fault
 from airflow_provider_scope.exceptions import JobMismatchError, ServiceOutcomeUnknownError
 from airflow_provider_scope.scope.client import AdlaClient
 from airflow_provider_scope.scope.jobs import NewJob, Related, outcome
-from airflow_provider_scope.stores.webhdfs import Gen1Client
+from airflow_provider_scope.stores.webhdfs import WebHdfsClient
 from tests.client.server import client_of
 
 ID = "d2a5c7d4-0d0f-4d4b-8a6c-2a0d5f1f3f10"
@@ -27,8 +27,8 @@ def jobs(emulator: Emulator, **options) -> AdlaClient:
     return AdlaClient(client_of(emulator.url, **options))
 
 
-def files(emulator: Emulator, **options) -> Gen1Client:
-    return Gen1Client(client_of(emulator.url, **options), "acme.azuredatalakestore.net")
+def files(emulator: Emulator, **options) -> WebHdfsClient:
+    return WebHdfsClient(client_of(emulator.url, **options), "acme.azuredatalakestore.net")
 
 
 @pytest.mark.parametrize("duplicate_put", ["idempotent", "conflict"])

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import SourceRefusedError, SourceUnreadableError
 from airflow_provider_scope.stores.local import LocalStorage
-from airflow_provider_scope.stores.webhdfs import Gen1Client
+from airflow_provider_scope.stores.webhdfs import WebHdfsClient
 from airflow_provider_scope.triggers.gen1_files import AdlsGen1FilesTrigger, described
 from tests.scope.conftest import ROOT, start_emulator, world
 from tests.sensors.conftest import START, put
@@ -305,7 +305,7 @@ def test_a_cancelled_trigger_ends_its_listing(world, monkeypatch):
     world.land(1)
     listing, go_on, ended = threading.Event(), threading.Event(), threading.Event()
     listed = []
-    walk = Gen1Client.walk
+    walk = WebHdfsClient.walk
 
     def slow(self, root):
         (file,) = walk(self, root)
@@ -318,7 +318,7 @@ def test_a_cancelled_trigger_ends_its_listing(world, monkeypatch):
         finally:
             ended.set()
 
-    monkeypatch.setattr(Gen1Client, "walk", slow)
+    monkeypatch.setattr(WebHdfsClient, "walk", slow)
 
     async def run():
         task = asyncio.create_task(anext(trigger(ROOT).run()))
