@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 SYNTAX_ERROR = "E_CSC_USER_SYNTAXERROR"
 """The recorded code."""
 VIRTUAL = {
-    "FILE.URI": ("string", pa.string()),
-    "FILE.LENGTH": ("long?", pa.int64()),
-    "FILE.CREATED": ("DateTime?", pa.timestamp("us", "UTC")),
-    "FILE.MODIFIED": ("DateTime?", pa.timestamp("us", "UTC")),
+    "FILE.URI": "string",
+    "FILE.LENGTH": "long?",
+    "FILE.CREATED": "DateTime?",
+    "FILE.MODIFIED": "DateTime?",
 }
-"""Function of an EXTRACT -> its type in SCOPE and in Arrow."""
+"""Function of an EXTRACT -> its type in SCOPE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,11 +294,8 @@ def _check_nulls(rows: pa.Table, columns: tuple[Column, ...], place: str) -> Non
 
 
 def _extract(account: Account, statement: Extract) -> _Rowset:
-    schema = arrow_schema(statement.columns)
-    virtual = {column.name: VIRTUAL[column.function] for column in statement.virtual}
-    pieces = [
-        pa.schema([*schema, *(pa.field(name, kind) for name, (_, kind) in virtual.items())]).empty_table()
-    ]
+    schema, types = arrow_schema(statement.columns), types_of(statement)
+    pieces = [pa.schema([(name, arrow_type(kind)) for name, kind in types.items()]).empty_table()]
     for uri in statement.files:
         path, units = _stream_files(account, uri)
         status = path.stat()
@@ -313,16 +310,16 @@ def _extract(account: Account, statement: Extract) -> _Rowset:
                 rows = _cast(_read_rows(part, uri, schema), schema, uri)
                 _check_nulls(rows, statement.columns, uri)
                 for column in statement.virtual:
-                    value = pa.scalar(virtual_values[column.function], VIRTUAL[column.function][1])
+                    value = pa.scalar(virtual_values[column.function], arrow_type(types[column.name]))
                     rows = rows.append_column(column.name, pa.repeat(value, rows.num_rows))
                 pieces.append(rows)
-    return _Rowset(pa.concat_tables(pieces), types_of(statement))
+    return _Rowset(pa.concat_tables(pieces), types)
 
 
 def types_of(statement: Extract) -> dict[str, str]:
     """Return the columns of an EXTRACT -> SCOPE type, in order."""
     types = {column.name: column.type for column in statement.columns}
-    return types | {column.name: VIRTUAL[column.function][0] for column in statement.virtual}
+    return types | {column.name: VIRTUAL[column.function] for column in statement.virtual}
 
 
 def _stream_files(account: Account, uri: str) -> tuple[Path, list[Path]]:

@@ -420,10 +420,8 @@ def is_missing(answer: Answer) -> bool:
 
 
 def is_unsupported(answer: Answer) -> bool:
-    return answer.status in (400, 501) and answer.code in (
-        "UnsupportedOperationException",
-        "IllegalArgumentException",
-    )
+    codes = ("UnsupportedOperationException", "IllegalArgumentException")
+    return answer.status == 400 and answer.code in codes  # noqa: PLR2004
 
 
 def accepted(answer: Answer, doing: str) -> Answer:
