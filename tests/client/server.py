@@ -7,15 +7,16 @@ import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from airflow_provider_scope.stores.calls import Repeating, Token, Tokens
 from airflow_provider_scope.stores.http import HttpClient
+from tests.support.loopback import Answer, listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.server import BaseHTTPRequestHandler
 
 NOW = 1_700_000_000.0
 
@@ -59,8 +60,8 @@ Answers = list[Reply] | Callable[[Asked], Reply]
 class Server:
     """Its script is a list of replies, used up in order, or a function of the request."""
 
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self) -> None:
+        self.url = ""
         self.asked: list[Asked] = []
         self.answers: Answers = []
         self.lock = threading.Lock()
@@ -84,52 +85,24 @@ class Server:
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1  # head and body in one packet: two wait for each other
+    server = Server()
 
-        def _handle(self) -> None:
-            parts = urlsplit(self.path)
-            length = int(self.headers.get("Content-Length") or 0)
-            asked = Asked(
-                method=self.command,
-                path=unquote(parts.path),
-                raw=self.path,
-                query={key: values[0] for key, values in parse_qs(parts.query).items()},
-                headers={name.lower(): value for name, value in self.headers.items()},
-                body=self.rfile.read(length),
-            )
-            reply = server.reply(asked)
-            self.close_connection = reply.drop or reply.cut
-            if reply.drop:
-                return
-            self.send_response(reply.status)
-            for name, value in reply.headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(reply.data) + (10 if reply.cut else 0)))
-            self.end_headers()
-            self.wfile.write(reply.data)
+    def answer_of(request: BaseHTTPRequestHandler, body: bytes) -> Answer | None:
+        parts = urlsplit(request.path)
+        asked = Asked(
+            method=request.command,
+            path=unquote(parts.path),
+            raw=request.path,
+            query={key: values[0] for key, values in parse_qs(parts.query).items()},
+            headers={name.lower(): value for name, value in request.headers.items()},
+            body=body,
+        )
+        reply = server.reply(asked)
+        return None if reply.drop else Answer(reply.status, reply.headers, reply.data, reply.cut)
 
-        do_GET = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - names of the library
-
-        def log_message(self, *_: object) -> None: ...
-
-    class QuietServer(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 32
-
-        def handle_error(self, *_: object) -> None: ...
-
-    http = QuietServer(("127.0.0.1", 0), Handler)
-    server = Server(http.server_address[1])
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with listening(answer_of) as port:
+        server.url = f"http://127.0.0.1:{port}"
         yield server
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()
 
 
 class Waits(list[float]):

@@ -5,24 +5,19 @@ from __future__ import annotations
 import http.client
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tests.support.loopback import Answer, listening
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from http.server import BaseHTTPRequestHandler
+
+__all__ = ["Answer", "Fault", "FaultyService", "in_front_of"]
 
 _OF_ONE_HOP = ("connection", "keep-alive", "transfer-encoding", "content-length", "host")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the client gets."""
-
-    status: int
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
 
 
 @dataclass
@@ -109,46 +104,14 @@ def in_front_of(upstream: str) -> Iterator[FaultyService]:
     """Start the service; its URL has the path of the real one."""
     service = FaultyService(upstream)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1
+    def answer_of(request: BaseHTTPRequestHandler, body: bytes) -> Answer | None:
+        fault = service.fault(request.command, request.path)
+        answer = service.outcome(fault, request.command, request.path, dict(request.headers.items()), body)
+        return replace(answer, cut=True) if answer and fault and fault.cut else answer
 
-        def _handle(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            fault = service.fault(self.command, self.path)
-            answer = service.outcome(fault, self.command, self.path, dict(self.headers.items()), body)
-            cut = fault is not None and fault.cut
-            self.close_connection = answer is None or cut
-            if answer is None:
-                return
-            self.send_response(answer.status)
-            for name, value in answer.headers.items():
-                self.send_header(name, value)
-            # The services spell their headers differently: Azurite's `content-length`, S3's `Content-Length`.
-            if "content-length" not in {name.lower() for name in answer.headers}:
-                self.send_header("Content-Length", str(len(answer.body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(answer.body[: len(answer.body) // 2] if cut else answer.body)
-
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - names of the library
-
-        def log_message(self, *_: object) -> None: ...
-
-    class QuietServer(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 32
-
-        def handle_error(self, *_: object) -> None: ...
-
-    server = QuietServer(("127.0.0.1", 0), Handler)
-    service.url = f"http://127.0.0.1:{server.server_address[1]}{service.upstream.path}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield service
-    finally:
-        service.release.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(answer_of) as port:
+        service.url = f"http://127.0.0.1:{port}{service.upstream.path}"
+        try:
+            yield service
+        finally:
+            service.release.set()
