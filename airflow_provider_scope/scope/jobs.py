@@ -298,7 +298,7 @@ NOTHING = Evidence(marked=False, added=())
 
 def evidence(attempt: Attempt, marker: str, closing_marker: str, changes: Iterable[Change]) -> Evidence:
     """Find an attempt in the versions of a table, oldest first."""
-    own = marker.rsplit(":", 2)[0] + ":"
+    prefix = marker.rsplit(":", 2)[0] + ":"
     marked = False
     added: list[Change] = []
     for change in changes:
@@ -308,7 +308,7 @@ def evidence(attempt: Attempt, marker: str, closing_marker: str, changes: Iterab
             return Evidence(marked=True, added=tuple(added), closed=True)
         if change.marker == marker:
             marked = True
-        elif marked and change.marker is not None and change.marker.startswith(own):
+        elif marked and change.marker is not None and change.marker.startswith(prefix):
             break  # the pipeline's next attempt; another pipeline's jobs may come in between
         if marked and change.adds:
             added.append(change)

@@ -127,7 +127,9 @@ def detect_arrival(
 
     began_ms = now_ms()
     roots, checkpoint, conn_id = search.roots, search.checkpoint, search.adls_gen1_conn_id
-    loaded = loaded_files(checkpoint, roots, conn_id, connection) if checkpoint else LoadedFiles()
+    loaded, not_taken_over = (
+        loaded_files(checkpoint, roots, conn_id, connection) if checkpoint else (None, None)
+    )
     store = store_of(roots[0], conn_id, connection=connection)
 
     def listing() -> Iterator[FileEntry]:
@@ -143,8 +145,8 @@ def detect_arrival(
             search.requirements,
             roots,
             now_ms=began_ms,
-            loaded=loaded.seen,
-            not_taken_over=loaded.not_taken_over,
+            loaded=loaded,
+            not_taken_over=not_taken_over,
         )
     except SourceNotFoundError as err:
         if search.missing_root == "fail":
@@ -155,21 +157,12 @@ def detect_arrival(
             store.hook.close()
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedFiles:
-    """What counts as loaded."""
-
-    seen: History | None = None
-    not_taken_over: Callable[[Sequence[FileEntry]], Sequence[FileEntry]] | None = None
-    """Gives those of some files that dbt-scope has not loaded."""
-
-
 def loaded_files(
     location: str,
     roots: tuple[str, ...],
     conn_id: str | None = None,
     connection: Connection | None = None,
-) -> LoadedFiles:
+) -> tuple[History, Callable[[Sequence[FileEntry]], Sequence[FileEntry]]]:
     """Read the log of a pipeline and give the files of its batches that are recorded as committed.
 
     The files of an open batch are not among them: they still have to be loaded, and a wait that comes
@@ -179,6 +172,7 @@ def loaded_files(
     :param location: Canonical URI of the checkpoint, or of the table with a checkpoint below it.
     :param roots: Canonical URIs of the folders that are searched.
     :param conn_id: The connection of the checkpoint's store; ``connection`` is itself, if it was read before.
+    :return: These files, and what gives those of some files that dbt-scope has not loaded either.
     :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
     """
     from airflow_provider_scope.engines.assembly import audit_files, open_log
@@ -191,7 +185,7 @@ def loaded_files(
     view = read_loaded(log, audit_files(log, Checkpoint()), roots, now_ms())
     for entry in view.open:
         view.seen.remove(entry.slice.audited)
-    return LoadedFiles(view.seen, lambda files: dbt_scope.not_loaded(log, view, files, Tally()))
+    return view.seen, lambda files: dbt_scope.not_loaded(log, view, files, Tally())
 
 
 # ---- the wait ----

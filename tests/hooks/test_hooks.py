@@ -54,7 +54,8 @@ def test_files_are_listed_read_and_written_through_the_connection(server, connec
     yes = Reply(200, {"boolean": True})
     missing = Reply(404, {"RemoteException": {"exception": "FileNotFoundException"}})
     server.answers = [listing("a.ss"), listing("a.ss"), about, about, Reply(200, b"bytes")]
-    server.answers += [missing, Reply(201), yes, missing, about, Reply(201), yes, missing, yes, yes, yes]
+    server.answers += [missing, Reply(201), yes, missing, about, Reply(201), yes, missing]
+    server.answers += [about, about, Reply(200, b"bytes"), yes, yes, yes]
     hook = AdlsGen1Hook(connect("adls_gen1", host=server.url, extra=ACME))
 
     walked = list(hook.walk("/landing"))
@@ -63,6 +64,7 @@ def test_files_are_listed_read_and_written_through_the_connection(server, connec
     read = hook.read("/landing/a.ss", length=5)
     created = hook.write("/landing/b.ss", b"x")
     replaced = hook.write("/landing/b.ss", b"y", create=False)
+    again = hook.write("/landing/b.ss", b"x")
     hook.mkdirs("/landing/c")
     renamed = hook.rename("/landing/b.ss", "/landing/c/b.ss")
     hook.delete("/landing/c", recursive=True)
@@ -71,11 +73,11 @@ def test_files_are_listed_read_and_written_through_the_connection(server, connec
     assert walked == [FileEntry(7, "adl://acme.azuredatalakestore.net/landing/a.ss", 5)]
     assert page.entries == (Status(name="a.ss", is_folder=False, size_bytes=5, modified_ms=7),)
     assert status == Status(name="", is_folder=False, size_bytes=5, modified_ms=7)
-    assert (read, created, replaced, renamed) == (b"bytes", True, True, True)
+    assert (read, created, replaced, again, renamed) == (b"bytes", True, True, False, True)
     operations = [asked.query["op"] for asked in server.asked]
     assert operations[:5] == ["LISTSTATUS", "LISTSTATUS", "GETFILESTATUS", "GETFILESTATUS", "OPEN"]
     assert operations[5:13] == ["GETFILESTATUS", "CREATE", "RENAME", "DELETE"] * 2
-    assert operations[13:] == ["MKDIRS", "RENAME", "DELETE"]
+    assert operations[13:] == ["GETFILESTATUS", "GETFILESTATUS", "OPEN", "MKDIRS", "RENAME", "DELETE"]
 
 
 def test_the_token_of_a_connection_is_asked_for_once_by_all_its_hooks(server, connect, monkeypatch):
