@@ -199,30 +199,21 @@ class JobStore:
         if job.cancelled and job.run != "begun":
             return self._step_to_cancelled(job, now)
         is_due = now >= self._due(job)
-        if job.state == "Running":
-            return self._step_running(job, now, is_due=is_due)
-        if not is_due:
+        is_running = job.state == "Running"
+        if is_running and job.run == "no" and (is_due or self._controls.now.commit_at == "start"):
+            self._begin(job)
+            return True
+        if not is_due or (is_running and job.run != "done"):
             return False
         if job.state == "Finalizing" or (job.state == "Compiling" and job.syntax_error):
             self._end(job, now)
         else:
-            self._enter(job, STATES[STATES.index(job.state) + 1], self._due(job))
-        return True
-
-    def _step_running(self, job: Job, now: float, *, is_due: bool) -> bool:
-        if job.run == "no" and (is_due or self._controls.now.commit_at == "start"):
-            self._begin(job)
-            return True
-        if job.run != "done" or not is_due:
-            return False
-        if self._controls.now.state_seconds.get("Finalizing"):
-            self._enter(job, "Finalizing", now)
-        else:
-            self._end(job, now)
+            # A script takes its own time.
+            self._enter(job, STATES[STATES.index(job.state) + 1], now if is_running else self._due(job))
         return True
 
     def _step_to_cancelled(self, job: Job, now: float) -> bool:
-        if job.state == "Running" and self._controls.now.state_seconds.get("Finalizing"):
+        if job.state == "Running":
             self._enter(job, "Finalizing", now)
             return True
         if job.state == "Finalizing" and now < self._due(job):
