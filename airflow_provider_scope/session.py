@@ -250,8 +250,8 @@ class _Rows:
     def begin_report(self, now_ms: int) -> RunReport:
         return RunReport(roots=(), now_ms=now_ms)
 
-    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:  # noqa: ARG002
-        return True
+    def take_over(self, *_: object) -> bool:
+        return False
 
     def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
         """Refuse nothing: a load has no interval."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.dbt_scope import DbtScopeState
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
-    from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline
+    from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.retention import Group
     from airflow_provider_scope.protocol.vacuum import Purge
     from airflow_provider_scope.protocol.view import LogView
@@ -242,15 +242,14 @@ def _consequences_for_files(consequences: Consequences, checkpoint: str) -> list
 def take_over(args: Namespace) -> None:
     """Show the state that dbt-scope left, or its runs since; with ``--yes`` go on from there."""
     _, log = open_pipeline(args)
-    pipeline = log.pipeline()
     if args.at_watermark:
-        _decide(args, log, pipeline)
+        _decide(args, log)
         return
-    if pipeline is None or dbt_scope.is_first(log, pipeline):
+    if dbt_scope.is_first(log):
         _show_dbt_scope(dbt_scope.existing_state(log))
         say("the next run of the task takes the table over; there is nothing to do here")
         return
-    later_runs = dbt_scope.continuation(log, pipeline, clock.now_ms())
+    later_runs = dbt_scope.continuation(log, clock.now_ms())
     if later_runs is None:
         say(f"dbt-scope has not run on {log.location} since it was taken over: there is nothing to do")
         return
@@ -277,9 +276,9 @@ def _show_dbt_scope(state: DbtScopeState) -> None:
         say(f"it says nothing about the newest batch, {watermark.batch_id}")
 
 
-def _decide(args: Namespace, log: CheckpointLog, pipeline: Pipeline | None) -> None:
+def _decide(args: Namespace, log: CheckpointLog) -> None:
     loaded = args.at_watermark == "loaded"
-    watermark = dbt_scope.undecided_watermark(log, pipeline)
+    watermark = dbt_scope.undecided_watermark(log)
     meaning = "loaded: their rows are in the table" if loaded else "new: the next run loads them"
     say(f"files with exactly the time of dbt-scope's watermark that no record names count as {meaning}")
     if not is_confirmed(args, "A wrong decision loses rows, or duplicates them; it cannot be undone."):

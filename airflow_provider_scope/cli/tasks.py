@@ -17,6 +17,7 @@ from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.engines.assembly import RunContext
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError
 from airflow_provider_scope.protocol import first_run, recovery
+from airflow_provider_scope.protocol.dry_run import InMemory
 from airflow_provider_scope.protocol.intervals import IntervalLog
 from airflow_provider_scope.protocol.view import check_decided, read_log
 from airflow_provider_scope.sources.cursor.source import CursorRows
@@ -292,7 +293,11 @@ def _fill(row: dict[str, Any], instance: Instance) -> None:
     row["committed"] = commit and f"batch {commit.seq} at {iso_time(commit.committed_at_ms)}"
     row["open"] = [str(entry.seq) for entry in view.open]
     row["state"] = "refused"
-    execution.check(request, view)
+    if view.is_first:
+        execution.log.storage = InMemory(execution.log.storage)
+        execution.open(request)
+    else:
+        execution.check(request, view)
     check_decided(view, table)
     if view.newest:
         row["lag"] = _lag_of_source(execution, request, view)

@@ -452,8 +452,7 @@ def _undone_refresh(
         or any(record.seq == start and _is_rolled_back(record, view.table) for record in records)
     ):
         return None
-    takeover = reading.log.takeover(view.pipeline) if view.pipeline else None
-    entries, taken = rows_in_table(reading.log, takeover, view.table)
+    entries, taken = rows_in_table(reading.log, reading.log.takeover(view.newest), view.table)
     names = {name for entry in entries if entry.seq < start for name in _names(entry.slice)}
     names |= {path for path, _ in SeenFiles(taken_files(reading.log, taken)).items()}
     twice = names  # slices without files may overlap

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,19 +20,21 @@ from airflow_provider_scope.exceptions import (
     WatermarkChangedError,
 )
 from airflow_provider_scope.protocol import repair, takeover
-from airflow_provider_scope.protocol.derived import SeenFiles, newest_of_each, put_taken_files, rows_of
+from airflow_provider_scope.protocol.derived import newest_of_each, put_taken_files, rows_of
 from airflow_provider_scope.protocol.takeover import Epoch, Takeover, digest
 from airflow_provider_scope.values import is_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow_provider_scope.protocol.log import CheckpointLog
-    from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline
+    from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.sources.files.discovery import Tally
     from airflow_provider_scope.stores.protocol import Storage
     from airflow_provider_scope.values import FileEntry
+
+logger = logging.getLogger(__name__)
 
 # ---- its files, read as its own code reads them, but strictly --------------------------------------------
 
@@ -246,14 +249,15 @@ def _damaged(name: str, problem: str) -> CheckpointCorruptError:
 # ---- taking it over --------------------------------------------------------------------------------------
 
 
-def read_into_view(
-    log: CheckpointLog, view: LogView, roots: Sequence[str], now_ms: int, *, history: bool = True
+def take_over(
+    log: CheckpointLog, view: LogView, roots: Sequence[str], new_id: Callable[[], str], now_ms: int
 ) -> bool:
-    """Put into the view of a pipeline without an entry what it would take over; nothing is written.
+    """Record what dbt-scope has loaded into the table of a pipeline that has no entry.
 
-    :param history: False if the files that were seen do not matter (``late_files="skip"``).
-    :return: False if another run has logged a batch meanwhile: what is there may be its own work, and the
-        log has to be read again.
+    ``pipeline.json`` comes first. If a run dies before the record, the next one takes over what it finds.
+
+    :return: Whether the log has to be read again: there is a record now, or another run has logged a batch,
+        so that what is there may be its own work.
     :raises CheckpointError: What dbt-scope has loaded is not known; see ``read_state``.
     :raises InputError: The roots are not those of dbt-scope, or are on several stores.
     """
@@ -264,15 +268,14 @@ def read_into_view(
             _check_roots(state, roots, stores)
     except ScopeProviderError:
         if log.is_begun():
-            return False
+            return True
         raise
-    if state is None:
-        return True
-    view.takeover = _record_of(state, stores[0], now_ms, seq=0)
-    view.to_take_over = state.loaded
-    if history:
-        view.seen = SeenFiles([view.to_take_over])
-    return not log.is_begun()
+    if state and not log.is_begun():
+        if view.pipeline is None:
+            log.begin(new_id(), view.table)
+        write(log, _record_of(state, stores[0], now_ms), state)
+        logger.info("took over %s from dbt-scope", log.location)
+    return state is not None
 
 
 def store_of(uri: str) -> str:
@@ -300,12 +303,11 @@ def _check_roots(state: DbtScopeState, roots: Sequence[str], stores: Sequence[st
         )
 
 
-def _record_of(state: DbtScopeState, store: str, now_ms: int, seq: int) -> Takeover:
-    """Return the record of what dbt-scope left, without number, pipeline and lists."""
+def _record_of(state: DbtScopeState, store: str, now_ms: int, *, number: int = 0, seq: int = 0) -> Takeover:
+    """Return the record of what dbt-scope left, without the lists."""
     floor = state.watermark.modified_ms
     return Takeover(
-        number=0,
-        pipeline="",
+        number=number,
         seq=seq,
         watermark=state.watermark_digest,
         batch_id=state.watermark.batch_id,
@@ -322,28 +324,6 @@ def _record_of(state: DbtScopeState, store: str, now_ms: int, seq: int) -> Takeo
         store=store,
         taken_at_ms=now_ms,
     )
-
-
-def adopt(log: CheckpointLog, view: LogView, new_id: str) -> None:
-    """Write down what is taken over, then ``pipeline.json`` if there is none, which makes it count.
-
-    A run that died in between may have left a record, of this state of dbt-scope's checkpoint or of an
-    older one. The record of this state is used again, so that runs at the same time make one pipeline.
-    A full refresh that died before its first entry leaves a pipeline that has taken over nothing.
-    """
-    if view.takeover is None or view.to_take_over is None:
-        msg = "nothing was looked at"
-        raise AssertionError(msg)
-    pipeline = view.pipeline.pipeline if view.pipeline else new_id
-    record = replace(view.takeover, pipeline=pipeline, lists=put_taken_files(log, view.to_take_over))
-    differing: dict[str, Any] = {"number": 0, "taken_at_ms": 0}
-    if view.pipeline is None:
-        differing["pipeline"] = ""
-    stored = log.newest_takeover()
-    while stored is None or replace(stored, **differing) != replace(record, **differing):
-        stored = log.put_takeover(replace(record, number=stored.number + 1 if stored else 0))
-    if view.pipeline is None:
-        log.begin(stored.pipeline, view.table, stored.number)
 
 
 def not_loaded(
@@ -371,9 +351,9 @@ def not_loaded(
 _REFRESH = "run the task once with full_refresh=True, which replaces the table's rows with those of all files"
 
 
-def is_first(log: CheckpointLog, pipeline: Pipeline) -> bool:
+def is_first(log: CheckpointLog) -> bool:
     """Return whether the next run takes over by itself, because nothing was logged or taken over yet."""
-    return not log.is_begun() and log.takeover(pipeline) is None
+    return not log.is_begun() and log.takeover(None) is None
 
 
 def existing_state(log: CheckpointLog) -> DbtScopeState:
@@ -391,17 +371,17 @@ def existing_state(log: CheckpointLog) -> DbtScopeState:
     return state
 
 
-def undecided_watermark(log: CheckpointLog, pipeline: Pipeline | None) -> str:
+def undecided_watermark(log: CheckpointLog) -> str:
     """Return the digest of the watermark whose newest batch has no record.
 
     :raises InputError: There is no such batch.
     """
-    if pipeline is None or is_first(log, pipeline):
+    if is_first(log):
         state = existing_state(log)
         watermark = None if state.watermark.batch_id in state.batches else state.watermark_digest
     else:
         newest = log.newest_offset()
-        taken = Epoch.since(newest.refresh_start if newest else None, log.takeover(pipeline)).taken
+        taken = Epoch.since(newest.refresh_start if newest else None, log.takeover(newest)).taken
         watermark = taken.watermark if taken and not taken.is_recorded else None
     if watermark is None:
         raise InputError(
@@ -412,15 +392,14 @@ def undecided_watermark(log: CheckpointLog, pipeline: Pipeline | None) -> str:
     return watermark
 
 
-def continuation(
-    log: CheckpointLog, pipeline: Pipeline, now_ms: int
-) -> tuple[Takeover, DbtScopeState] | None:
+def continuation(log: CheckpointLog, now_ms: int) -> tuple[Takeover, DbtScopeState] | None:
     """Return what is to be taken over because dbt-scope loaded batches of its own; None if it did not.
 
     :raises InputError: Batches are open, which dbt-scope may have loaded.
     :raises WatermarkChangedError: What dbt-scope did cannot be added to what the log says.
     """
-    before, newest = log.takeover(pipeline), log.newest_offset()
+    newest = log.newest_offset()
+    before = log.takeover(newest)
     own_watermarks = takeover.known_watermarks(before, newest)
     if not takeover.was_written_around(log.watermark(), own_watermarks):
         return None
@@ -440,13 +419,8 @@ def continuation(
         takeover.check_watermark(None, own_watermarks, log.location)
         return None
     _check_continues(state, before, newest, log.location)
-    newest_record = log.newest_takeover()
-    record = replace(
-        _record_of(state, store, now_ms, seq=newest.seq + 1 if newest else 0),
-        number=newest_record.number + 1 if newest_record else 0,
-        pipeline=pipeline.pipeline,
-    )
-    return record, state
+    number, seq = before.number + 1 if before else 0, newest.seq + 1 if newest else 0
+    return _record_of(state, store, now_ms, number=number, seq=seq), state
 
 
 def _check_continues(

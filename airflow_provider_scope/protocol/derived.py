@@ -446,7 +446,7 @@ class AuditFiles:
 
         The watermark comes last: one that is right says that everything else is.
 
-        :param newest: The newest takeover of the pipeline.
+        :param newest: The newest takeover.
         :param everything: Write all diffs of the refresh again, whatever is there.
         :return: False if nothing had to be written.
         :raises WatermarkChangedError: dbt-scope has written the watermark since it was ours.

@@ -54,7 +54,7 @@ def preview(execution: MicroBatchExecution, request: Request) -> Preview:
 
     The execution cannot be used for a run afterwards.
     """
-    records = _InMemory(execution.log.storage)
+    records = InMemory(execution.log.storage)
     execution.log.storage = records
     engine = _Checks(execution.engine, execution.source)
     execution.engine, execution.audits, execution.after = engine, False, None
@@ -85,7 +85,7 @@ class _RowsTellError(Exception):
     """Where the next batch begins, only the rows of this one tell."""
 
 
-class _InMemory:
+class InMemory:
     """A storage whose writes stay in memory."""
 
     def __init__(self, storage: Storage) -> None:

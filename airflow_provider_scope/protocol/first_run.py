@@ -47,7 +47,7 @@ def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request, s
 
 
 def _check_empty(log: CheckpointLog, view: LogView) -> None:
-    if view.newest or view.last_commit or view.accepted:
+    if not view.is_first or view.last_commit or view.accepted:
         raise CheckpointCorruptError(
             f"The checkpoint {log.location} has records but no pipeline.json.",
             kept="the table and all records; nothing was written",
@@ -57,8 +57,7 @@ def _check_empty(log: CheckpointLog, view: LogView) -> None:
 
 def table_of_others(log: CheckpointLog, engine: Engine, table: str) -> TableState | None:
     """Return the table if the next run would refuse it because of the rows of others; else None."""
-    pipeline = log.pipeline()
-    if log.newest_acceptance() or log.shares_table() or (pipeline and log.takeover(pipeline)):
+    if log.newest_acceptance() or log.shares_table() or log.takeover(None):
         return None
     table_state = engine.probe(table, None, _NO_BASELINE)
     return None if log.is_begun() or not table_state.has_rows else table_state

@@ -67,16 +67,13 @@ class CheckpointLog:
         """Create ``pipeline.json``; give the one that is there, ours or another runner's."""
         return self._put("pipeline.json", pipeline)
 
-    def begin(self, pipeline: str, table: TableState, taken_over: int | None = None) -> Pipeline:
+    def begin(self, pipeline: str, table: TableState) -> Pipeline:
         """Create ``pipeline.json`` for the table as it is now; give the one that is there.
 
         :param pipeline: The UUID, if this is the one.
-        :param taken_over: The number of the takeover that it begins with.
         """
         version = table.version if table.identity else None
-        return self.put_pipeline(
-            Pipeline(pipeline=pipeline, table=table.identity, table_version=version, taken_over=taken_over)
-        )
+        return self.put_pipeline(Pipeline(pipeline=pipeline, table=table.identity, table_version=version))
 
     def watermark(self) -> bytes | None:
         """Read ``watermark.json`` as it is."""
@@ -278,21 +275,17 @@ class CheckpointLog:
 
     # ---- taken_over/ -----------------------------------------------------------------------------
 
-    def takeover(self, pipeline: Pipeline) -> Takeover | None:
-        """Read the newest record of what this pipeline took over from dbt-scope; None if there is none.
+    def takeover(self, newest: OffsetEntry | None) -> Takeover | None:
+        """Read the newest record of what was taken over from dbt-scope; None if there is none.
 
-        :raises CheckpointGapError: The record with which the pipeline began is missing.
+        :param newest: The newest entry, read before this.
+        :raises CheckpointGapError: A record that the entry builds on is missing.
         """
         numbers = self._numbers("taken_over")
-        if pipeline.taken_over is not None and pipeline.taken_over not in numbers:
-            raise _missing_record(f"{self._path('taken_over')}/{pipeline.taken_over:020}")
-        records = (self._takeover(number) for number in reversed(numbers))
-        return next((record for record in records if record.pipeline == pipeline.pipeline), None)
-
-    def newest_takeover(self) -> Takeover | None:
-        """Read the newest record in ``taken_over/``, whichever pipeline it is of."""
-        numbers = self._numbers("taken_over")
-        return self._takeover(numbers[-1]) if numbers else None
+        for number in range(newest.takeovers if newest else 0):
+            if number not in numbers:
+                raise _missing_record(f"{self._path('taken_over')}/{number:020}")
+        return self._get(f"taken_over/{numbers[-1]:020}", Takeover, number=numbers[-1]) if numbers else None
 
     def put_takeover(self, taken: Takeover) -> Takeover:
         """Create the record of a takeover; give the one that is there."""
@@ -322,9 +315,6 @@ class CheckpointLog:
     def put_decision(self, decided: Decision) -> Decision:
         """Create the record of a decision; give the one that is there."""
         return self._put(f"taken_over/{decided.watermark}.decided", decided, watermark=decided.watermark)
-
-    def _takeover(self, number: int) -> Takeover:
-        return self._get(f"taken_over/{number:020}", Takeover, number=number)
 
     # ---- how ------------------------------------------------------------------------------------
 

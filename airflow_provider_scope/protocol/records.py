@@ -311,8 +311,6 @@ class Pipeline:
     """The table when the pipeline was created; None if there was none yet."""
     table_version: int | None = None
     """The table's version at that time: transactions of this pipeline are all newer."""
-    taken_over: int | None = None
-    """The first record in ``taken_over/`` that counts; None if no other program loaded files before."""
     format: int = FORMAT
 
 
@@ -333,6 +331,8 @@ class OffsetEntry:
 
     The batches that follow it in the same run have it too: their rows must lie inside.
     """
+    takeovers: int = field(default=0, metadata=LEFT_OUT)
+    """How many records in ``taken_over/`` say, together with the entries, which files are loaded."""
     void_watermark: str | None = field(default=None, metadata=LEFT_OUT)
     """Digest of the ``watermark.json`` of dbt-scope that the entry ``overwrite_start`` makes void."""
 

@@ -48,7 +48,9 @@ def rebuild(log: CheckpointLog, audit: AuditFiles) -> OffsetEntry | None:
 
     :return: The newest committed entry, or None if there is none since the last refresh.
     """
-    takeover, newest = log.takeover(existing_pipeline(log)), log.newest_offset()
+    existing_pipeline(log)
+    newest = log.newest_offset()
+    takeover = log.takeover(newest)
     epoch = Epoch.since(newest.refresh_start if newest else None, takeover)
     committed = [seq for seq in log.committed() if seq >= epoch.start]
     if not committed:

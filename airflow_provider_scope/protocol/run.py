@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     StateUnknownError,
 )
-from airflow_provider_scope.protocol import bad_records, dbt_scope, first_run, recovery, takeover
+from airflow_provider_scope.protocol import bad_records, first_run, recovery, takeover
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.protocol.report import READ, BatchReport
@@ -118,7 +118,7 @@ class MicroBatchExecution:
 
     def _run(self) -> None:
         request, report = self.request, self.report
-        self.view = self._open(request)
+        self.view = self.open(request)
         self.first_batch = request.first_batch
         if self.first_batch is None:
             self.first_batch = self.view.open[0].seq if self.view.open else self.view.next_seq
@@ -127,8 +127,6 @@ class MicroBatchExecution:
         if request.loads_files_again:
             self._read_loaded()
         self.source.discover(request, self.view, report)
-        while self.view.to_take_over is not None:
-            self._adopt()
         was_open = self.view.open
         logged = self._log_batches()
         for _ in logged:
@@ -143,10 +141,16 @@ class MicroBatchExecution:
 
     # ---- 0, 1 ----------------------------------------------------------------------------------
 
-    def _open(self, request: Request) -> LogView:
+    def open(self, request: Request) -> LogView:
+        """Read the log and the table, and refuse those that a run cannot go on with.
+
+        :raises ScopeProviderError: As said.
+        """
         history = self.audit if self.source.reads_history and not request.refresh else None
         while True:
             view = read_log(self.log, self.engine, request.table, history)
+            if view.is_first and self.source.take_over(view, request, self.new_id, self.now_ms()):
+                continue
             if self.check(request, view):
                 return view
 
@@ -157,8 +161,6 @@ class MicroBatchExecution:
         :raises ScopeProviderError: As said.
         """
         with _addressed(request, view.open).completes_errors():
-            if view.is_first and not self.source.look_back(view, request, self.now_ms()):
-                return False
             if view.pipeline is not None:
                 self._check(request, view)
             return first_run.check(self.log, self.engine, view, request, self.source)
@@ -193,13 +195,6 @@ class MicroBatchExecution:
                 "and checkpoint",
             )
 
-    def _adopt(self) -> None:
-        """Take over what dbt-scope left, once it is known which files that leaves to this pipeline."""
-        self.source.pending(self.view, self.report, refresh=self.request.refresh)
-        dbt_scope.adopt(self.log, self.view, self.new_id())
-        logger.info("took over %s from dbt-scope", self.log.location)
-        self.view = self._open(self.request)
-
     # ---- 3 -------------------------------------------------------------------------------------
 
     def pending(self, request: Request, view: LogView, report: RunReport, *, refresh: bool) -> Pending:
@@ -233,6 +228,7 @@ class MicroBatchExecution:
             slice=batch_slice,
             refresh_start=seq if refresh else view.refresh_start,
             overwrite_start=seq if replaces_all else view.overwrite_start,
+            takeovers=view.takeover.number + 1 if view.takeover else 0,
             void_watermark=void,
         )
 
@@ -263,7 +259,7 @@ class MicroBatchExecution:
                 logger.info(
                     "other runs went beyond batch %d in the meantime; reading the log again", entry.seq
                 )
-                self.view = self._open(replace(request, refresh=refresh))
+                self.view = self.open(replace(request, refresh=refresh))
                 pending = None
                 continue
             self._check_kind(logged_entry)
@@ -367,7 +363,7 @@ class MicroBatchExecution:
             if not result.unclear:
                 return
             before = self.view.open
-            self.view = self._open(replace(self.request, refresh=False))
+            self.view = self.open(replace(self.request, refresh=False))
             still_open = {entry.seq for entry in self.view.open}
             closed = (entry.seq for entry in before if entry.seq not in still_open)
             self.report.superseded += tuple(seq for seq in closed if self.log.find_commit(seq) is None)

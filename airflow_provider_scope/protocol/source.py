@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_provider_scope.protocol.commands import Address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
@@ -93,10 +95,10 @@ class Source(Protocol):
     def begin_report(self, now_ms: int) -> RunReport:
         """Return the report of a run, with what only this source knows of it."""
 
-    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:
-        """Put into the view of a pipeline without an entry what another program has loaded for it.
+    def take_over(self, view: LogView, request: Request, new_id: Callable[[], str], now_ms: int) -> bool:
+        """Record what another program loaded into the table of a pipeline that has no entry.
 
-        :return: False if another run has logged a batch meanwhile: the log has to be read again.
+        :return: Whether the log has to be read again: there is a record now, or another run logged a batch.
         """
 
     def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:

@@ -30,8 +30,6 @@ class Takeover:
     """``taken_over/<n>``: from entry ``seq`` on this pipeline goes on where dbt-scope had come to."""
 
     number: int
-    pipeline: str
-    """The pipeline for which it counts: a run that died may have left a record of another one."""
     seq: int
     """The first entry after it. Earlier entries no longer say which files are loaded."""
     watermark: str
@@ -80,7 +78,7 @@ class Epoch:
     def since(cls, refresh_start: int | None, newest: Takeover | None) -> Epoch:
         """Choose what counts: a takeover does until a later full refresh begins.
 
-        :param newest: The newest takeover of the pipeline.
+        :param newest: The newest takeover.
         """
         counts = newest is not None and (refresh_start is None or refresh_start < newest.seq)
         return cls(refresh_start, newest if counts else None)
@@ -215,7 +213,7 @@ def _as_object(data: bytes | None) -> dict[str, object] | None:
 def known_watermarks(newest: Takeover | None, entry: OffsetEntry | None) -> frozenset[str]:
     """Return the digests of the ``watermark.json`` of dbt-scope that a log took into account.
 
-    :param newest: The newest takeover of the pipeline.
+    :param newest: The newest takeover.
     :param entry: The newest entry.
     """
     digests = (newest and newest.watermark, entry and entry.void_watermark)
@@ -236,7 +234,7 @@ def was_written_around(watermark: bytes | None, known: Collection[str]) -> bool:
 def void_watermark(watermark: bytes | None, newest: Takeover | None, entry: OffsetEntry | None) -> str | None:
     """Return the digest of dbt-scope's ``watermark.json`` that a full refresh makes void, if there is one.
 
-    :param newest: The newest takeover of the pipeline.
+    :param newest: The newest takeover.
     :param entry: The entry before the refresh.
     """
     if was_written_around(watermark, known_watermarks(newest, entry)):
@@ -335,7 +333,7 @@ def _undecidable(files: Sequence[FileEntry], taken: Takeover) -> BatchOutcomeUnk
         f"{len(files):,} files have exactly the time of dbt-scope's watermark ({taken.modified_time}), and "
         f"sources/ has no record of its newest batch {taken.batch_id}: {names}. Some of them are in "
         "the table, and it is not known which.",
-        kept="the table, the checkpoint and all files; nothing was written",
+        kept="the table and all files; no batch was logged",
         do="look at the rows of these files in the table. If all of them are there, run `airflow scope "
         "take-over --at-watermark loaded`. If none is, or once you have deleted their rows, run "
         "`airflow scope take-over --at-watermark new`",

@@ -24,8 +24,6 @@ from airflow_provider_scope.values import FileSlice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
-
     from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
@@ -49,11 +47,9 @@ class LogView:
     last_committed_entry: OffsetEntry | None = None
     seen: History = field(default_factory=History)
     takeover: Takeover | None = None
-    """The newest takeover of the pipeline; before there is an entry, what it would take over."""
+    """The newest takeover."""
     watermark: bytes | None = None
     """``watermark.json``, as it was before the table was looked at."""
-    to_take_over: pa.Table | None = None
-    """The files that dbt-scope loaded, as long as no record says so."""
 
     @property
     def is_first(self) -> bool:
@@ -160,7 +156,8 @@ def read_log(log: CheckpointLog, engine: Engine, location: str, history: AuditFi
                 raise
             continue
         # If another run created the pipeline meanwhile, the table was not asked for its transaction.
-        if is_whole and (view.pipeline or not (view.newest or view.last_commit) or log.pipeline() is None):
+        is_empty = view.is_first and view.last_commit is None
+        if is_whole and (view.pipeline or is_empty or log.pipeline() is None):
             return view
 
 
@@ -174,10 +171,10 @@ def _read(
     view = LogView(log.location, pipeline, recovery.MISSING_TABLE, last_commit, log.newest_acceptance())
     view.watermark = tail.watermark
     view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
-    view.takeover = log.takeover(pipeline) if pipeline else None
 
     tail.catch_up()
     view.newest = tail.entry(tail.logged[-1]) if tail.logged else None
+    view.takeover = log.takeover(view.newest)
     epoch = view.epoch
     unread = tail.logged.stop
     if history and (view.newest or epoch.taken):
@@ -236,7 +233,7 @@ def rows_in_table(
     A batch that has no record, and that the table's transaction has passed, counts where nothing tells that
     its rows are not there: the table's log was cleaned, or a job ran that may have died before its mark.
 
-    :param newest: The newest takeover of the pipeline.
+    :param newest: The newest takeover.
     :param table_state: A probe of the table's whole log.
     """
     entries: list[OffsetEntry] = []

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tests.crash.world import NOW_MS
+from tests.support.dbt_scope import DbtScope
 from tests.support.delta_engine import SOURCE
 
 if TYPE_CHECKING:
@@ -381,6 +383,18 @@ def test_list_shows_why_the_next_run_is_refused(desk, dag_file):
 
     assert rows["ingest"]["state"] == "refused"
     assert rows["ingest"]["error"].startswith("TableRestoredError: The table file:///table was restored")
+
+
+def test_list_knows_a_table_of_dbt_scope_that_the_first_run_takes_over(desk, dag_file):
+    dag_file()
+    desk.loaded("a.parquet")
+    (desk.world.folder / "table/_checkpoint").rename(desk.world.folder / "away")
+    theirs = DbtScope(desk.world.storage, desk.world.checkpoint)
+    theirs.loaded([(f"{desk.world.folder}/landing/a.parquet", NOW_MS - 60_000)])
+
+    rows = {row["task_id"]: row for row in json.loads(only_reads(desk, "list", "-o", "json").out)}
+
+    assert (rows["ingest"]["state"], rows["ingest"]["error"]) == ("not begun", None)
 
 
 def test_list_says_that_a_checkpoint_which_was_lost_is_refused(desk, dag_file):

@@ -262,7 +262,9 @@ class ExactlyOnce(RuleBasedStateMachine):
         """Return the files that the newest batches and the segments of their refresh name."""
         log = self.world.log()
         start = log.offset(log.logged()[-1]).refresh_start
-        found, _ = self.world.audit_files(log).seen_files(Epoch.since(start, log.takeover(log.pipeline())))
+        found, _ = self.world.audit_files(log).seen_files(
+            Epoch.since(start, log.takeover(log.newest_offset()))
+        )
         return Counter(path for path, _ in found.items())
 
     @invariant()

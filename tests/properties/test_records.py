@@ -46,6 +46,7 @@ LACKED = {
     **dict.fromkeys(["columns", "state", "md5", "void_watermark"]),
     "quarantined": {},
     "changes": {},
+    "takeovers": 0,
 }
 """Keys that are left out where there is nothing in them: without the key, the value is this one."""
 ALL = st.one_of(RECORDS, OFFSETS)
@@ -177,7 +178,7 @@ def test_a_value_of_another_type_is_refused(record: Any, data: st.DataObject, ot
 
 
 POSSIBLE: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(["restore_version", "taken_over", "refresh_start", "overwrite_start"], (int,)),
+    **dict.fromkeys(["restore_version", "refresh_start", "overwrite_start"], (int,)),
     **dict.fromkeys(["rows", "written_bytes", "floor_ms", "created", "table_version"], (int,)),
     **dict.fromkeys(["where", "columns", "state", "md5", "void_watermark"], (str,)),
     "table": (str,),  # of a quarantine

@@ -78,8 +78,8 @@ class Numbers:
     def begin_report(self, now_ms: int) -> RunReport:
         return RunReport(roots=(self.path,), now_ms=now_ms)
 
-    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:
-        return True
+    def take_over(self, *_: object) -> bool:
+        return False
 
     def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
         """It loads no intervals."""

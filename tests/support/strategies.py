@@ -62,7 +62,6 @@ PIPELINES = st.builds(
     pipeline=TEXT,
     table=st.none() | IDENTITIES,
     table_version=MAYBE_COUNT,
-    taken_over=MAYBE_COUNT,
     format=st.just(1),
 )
 COMMITS = st.builds(
@@ -105,6 +104,7 @@ OFFSETS = st.builds(
     refresh_start=MAYBE_COUNT,
     overwrite_start=MAYBE_COUNT,
     where=st.none() | TEXT,
+    takeovers=COUNT,
     void_watermark=st.none() | st.text(UTF8, min_size=1, max_size=20),
 )
 
@@ -119,7 +119,6 @@ QUARANTINE_USES = st.builds(QuarantineUse, number=COUNT, table=TEXT, format=st.j
 TAKEOVERS = st.builds(
     Takeover,
     number=COUNT,
-    pipeline=TEXT,
     seq=COUNT,
     watermark=TEXT,
     batch_id=COUNT,

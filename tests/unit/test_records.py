@@ -26,13 +26,12 @@ from tests.support.values import a_commit, a_file, a_refresh, an_entry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PIPELINE = Pipeline(pipeline="0b5f", table=TableIdentity("7c1d", 4), table_version=6, taken_over=2)
+PIPELINE = Pipeline(pipeline="0b5f", table=TableIdentity("7c1d", 4), table_version=6)
 PIPELINE_BYTES = (
-    b'{"format":1,"pipeline":"0b5f","table":{"restore_version":4,"table_id":"7c1d"},"table_version":6,'
-    b'"taken_over":2}\n'
+    b'{"format":1,"pipeline":"0b5f","table":{"restore_version":4,"table_id":"7c1d"},"table_version":6}\n'
 )
 NEW_PIPELINE = Pipeline(pipeline="0b5f", table=None)
-NEW_PIPELINE_BYTES = b'{"format":1,"pipeline":"0b5f","table":null,"table_version":null,"taken_over":null}\n'
+NEW_PIPELINE_BYTES = b'{"format":1,"pipeline":"0b5f","table":null,"table_version":null}\n'
 COMMIT = CommitRecord(
     seq=12,
     table=TableIdentity("7c1d"),

@@ -20,7 +20,7 @@ from airflow_provider_scope.exceptions import (
     StorageError,
     WatermarkChangedError,
 )
-from airflow_provider_scope.protocol import derived, repair
+from airflow_provider_scope.protocol import dbt_scope, derived, repair
 from airflow_provider_scope.protocol.dbt_scope import store_of
 from airflow_provider_scope.protocol.takeover import Decision, Epoch, digest
 from airflow_provider_scope.values import FileEntry
@@ -57,11 +57,6 @@ def a_world(batches: int, **kwargs: Any) -> tuple[MemoryWorld, DbtScopeOnMemory]
     return world, theirs
 
 
-def pipeline(world: MemoryWorld) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(world.read("pipeline.json"))
-    return value
-
-
 def taken_over(world: MemoryWorld, number: int = 0) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(world.read(f"taken_over/{number:020}"))
     return value
@@ -94,7 +89,6 @@ def test_a_table_of_dbt_scope_is_taken_over_and_its_numbers_go_on(batches, times
     assert report.already_loaded + sum(report.left_out.counts.values()) == batches * 2
     assert (report.left_out.counts == {}) == (times == "text" or batches <= 20)
     assert world.rows() == each_once(world)
-    assert pipeline(world)["taken_over"] == 0
     assert theirs.watermark() == (batches + 1, "2023-11-14T22:13:19.500000+00:00", batches + 1)
     assert [row["path"] for row in theirs.batch(batches)] == ["/landing/new1", "/landing/new2"]
     assert [row["path"] for row in theirs.batch(batches + 1)] == ["/landing/new3"]
@@ -108,7 +102,6 @@ def test_what_was_taken_over_is_recorded():
 
     record = taken_over(world)
     assert report.batches == []
-    assert record["pipeline"] == pipeline(world)["pipeline"]
     assert {
         key: record[key] for key in ("batch_id", "floor_ms", "files", "is_recorded", "missing", "seq")
     } == {
@@ -124,16 +117,17 @@ def test_what_was_taken_over_is_recorded():
     assert record["store"] == "file://"
 
 
-def test_the_files_are_written_down_first_and_pipeline_json_makes_them_count():
+def test_the_files_are_written_down_first_and_the_record_makes_them_count():
     world, _ = a_world(3)
     put(world, "new", NOW_MS - 1_000)
     gate = Counting()
 
     world.run(gate)
 
-    assert gate.writes[0].startswith("put taken_over/")
-    assert gate.writes[1] == f"put taken_over/{0:020}"
-    assert gate.writes[2] == "put pipeline.json"
+    assert gate.writes[0] == "put pipeline.json"
+    assert gate.writes[1].startswith("put taken_over/")
+    assert gate.writes[2] == f"put taken_over/{0:020}"
+    assert gate.writes[3] == f"put offsets/{0:020}"
 
 
 @pytest.mark.parametrize("late_files", ["ingest", "skip"])
@@ -315,7 +309,6 @@ def test_the_one_file_with_the_watermarks_time_was_loaded_also_without_a_record(
 
 def test_of_several_files_with_the_watermarks_time_and_no_record_none_is_guessed():
     world, _ = a_lost_record(2)
-    before = dict(world.memory.control)
 
     with pytest.raises(BatchOutcomeUnknownError) as caught:
         world.run()
@@ -323,7 +316,8 @@ def test_of_several_files_with_the_watermarks_time_and_no_record_none_is_guessed
     assert "file:///landing/tie0, file:///landing/tie1" in caught.value.what
     assert "batch 3" in caught.value.what
     assert "airflow scope take-over" in caught.value.do
-    assert world.memory.control == before
+    assert world.log().newest_offset() is None
+    assert len(world.rows()) == 7
 
 
 @pytest.mark.parametrize(("loaded", "rows"), [(True, 7), (False, 9)])
@@ -526,15 +520,14 @@ def test_dbt_scope_may_go_on_after_a_takeover_that_died_before_it_counted():
     world, theirs = a_world(3)
     put(world, "new1", NOW_MS - 2_000)
 
-    dies_at(world, "put pipeline.json")
+    dies_at(world, f"put taken_over/{0:020}")
     theirs.run()
     put(world, "new2", NOW_MS - 1_000)
 
     world.run()
 
     assert world.rows() == each_once(world)
-    assert pipeline(world)["taken_over"] == 1
-    assert taken_over(world, 1)["batch_id"] == 3
+    assert taken_over(world)["batch_id"] == 3
 
 
 def test_two_first_runs_at_once_make_one_pipeline():
@@ -544,15 +537,30 @@ def test_two_first_runs_at_once_make_one_pipeline():
     world.run(before(f"put taken_over/{0:020}", world.run))
 
     assert world.rows() == each_once(world)
-    assert taken_over(world)["pipeline"] == pipeline(world)["pipeline"]
+    assert world.memory.names(control(world, "taken_over"))[0] == f"{0:020}"
+    assert world.run().batches == []
 
 
 def test_a_record_of_the_takeover_that_is_gone_is_an_error():
     world, _ = a_world(3)
+    put(world, "new", NOW_MS - 1_000)
     world.run()
     del world.memory.control[control(world, f"taken_over/{0:020}")]
 
     with pytest.raises(CheckpointGapError, match="taken_over"):
+        world.run()
+
+
+def test_a_record_of_a_later_takeover_that_is_gone_is_an_error():
+    """The record before it says nothing of what dbt-scope has loaded since."""
+    world, _ = advanced()
+    log = world.log()
+    dbt_scope.write(log, *dbt_scope.continuation(log, NOW_MS))
+    world.run()
+    assert world.rows() == each_once(world)
+    del world.memory.control[control(world, f"taken_over/{1:020}")]
+
+    with pytest.raises(CheckpointGapError, match=f"taken_over/{1:020}"):
         world.run()
 
 
@@ -740,7 +748,7 @@ def test_a_takeover_counts_until_a_full_refresh_begins_at_its_entry_or_later(
     world, _ = a_world(1)
     world.run()
     log = world.log()
-    newest = replace(log.takeover(log.pipeline()), number=2, seq=5, batch_id=100)
+    newest = replace(log.takeover(None), number=2, seq=5, batch_id=100)
 
     epoch = Epoch.since(refresh_start, newest)
 

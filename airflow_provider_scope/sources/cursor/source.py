@@ -102,9 +102,9 @@ class CursorRows:
         """Start a report that names the table."""
         return RunReport(roots=(self.table,), now_ms=now_ms)
 
-    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:  # noqa: ARG002 - a protocol
+    def take_over(self, *_: object) -> bool:
         """No other program loads by a cursor: there is nothing to take over."""
-        return True
+        return False
 
     def check(self, entry: OffsetEntry) -> None:
         """Refuse an entry whose state cannot be read.

@@ -177,9 +177,9 @@ class ChangeRows:
         """Start a report that names the table."""
         return RunReport(roots=(self.table,), now_ms=now_ms)
 
-    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:  # noqa: ARG002 - a protocol
+    def take_over(self, *_: object) -> bool:
         """No other program loads a feed: there is nothing to take over."""
-        return True
+        return False
 
     def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
         """Refuse nothing: a feed loads no intervals."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from airflow_provider_scope.exceptions import CheckpointCorruptError, InputError
 from airflow_provider_scope.protocol import dbt_scope
+from airflow_provider_scope.protocol.dry_run import InMemory
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE
 from airflow_provider_scope.protocol.report import READ, RunReport, check_loadable
 from airflow_provider_scope.protocol.view import read_log
@@ -113,11 +114,9 @@ class Files:
         """Return a report that names the folders."""
         return RunReport(roots=self.roots, safety_buffer_seconds=self.safety_buffer_seconds, now_ms=now_ms)
 
-    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:
-        """Look what dbt-scope has loaded; see ``protocol.dbt_scope.read_into_view``."""
-        if request.replaces_table:
-            return True  # what it has loaded goes
-        return dbt_scope.read_into_view(self.log, view, self.roots, now_ms, history=self.reads_history)
+    def take_over(self, view: LogView, request: Request, new_id: Callable[[], str], now_ms: int) -> bool:
+        """Record what dbt-scope has loaded, unless all of that goes."""
+        return not request.replaces_table and dbt_scope.take_over(self.log, view, self.roots, new_id, now_ms)
 
     def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
         """Refuse to begin an interval of which ``mode="incremental"`` or dbt-scope has loaded files.
@@ -271,12 +270,14 @@ class _NoTable:
 
 
 def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], now_ms: int) -> LogView:
-    """Read the log of a pipeline, or what its first run would take over from dbt-scope.
+    """Read the log of a pipeline, with what its first run would take over from dbt-scope.
 
+    :param log: Nothing is written: from now on its records stay in memory.
     :param roots: Canonical URIs of the folders whose files matter.
     :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
     """
-    view = read_log(log, cast("Engine", _NoTable()), log.location, audit)
-    if view.is_first and not dbt_scope.read_into_view(log, view, roots, now_ms):
-        return read_loaded(log, audit, roots, now_ms)
-    return view
+    log.storage = InMemory(log.storage)
+    while True:
+        view = read_log(log, cast("Engine", _NoTable()), log.location, audit)
+        if not (view.is_first and dbt_scope.take_over(log, view, roots, lambda: log.location, now_ms)):
+            return view
