@@ -283,7 +283,7 @@ def _decide(args: Namespace, log: CheckpointLog) -> None:
     say(f"files with exactly the time of dbt-scope's watermark that no record names count as {meaning}")
     if not is_confirmed(args, "A wrong decision loses rows, or duplicates them; it cannot be undone."):
         return
-    stored = log.put_decision(Decision(watermark=watermark, loaded=loaded))
+    stored = log.put(Decision(watermark=watermark, loaded=loaded))
     if stored.loaded != loaded:
         raise InputError(
             f"It was decided earlier that they count as {'loaded' if stored.loaded else 'new'}.",

@@ -19,6 +19,7 @@ from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.intervals import IntervalLog, known_intervals
+from airflow_provider_scope.protocol.records import Settlement
 from airflow_provider_scope.protocol.view import check_decided, check_table, read_log
 from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.fate import job_id
@@ -265,7 +266,7 @@ def attempt_text(engine: Engine, log: CheckpointLog, pipeline: str, attempt: Att
         return f"attempt {attempt.number}: no job; the batch is closed"
     guid = job_id(pipeline, attempt)
     job = engine.jobs.get_job(guid) if is_scope(engine) else None
-    settlement = log.settlement(attempt.seq, attempt.number)
+    settlement = log.find(Settlement, seq=attempt.seq, number=attempt.number)
     decision = "" if settlement is None else f"; settled: {decision_text(committed=settlement.landed)}"
     return f"attempt {attempt.number}: job {guid}, {_state_text(job)}{decision}"
 

@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputErr
 from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.derived import SeenFiles, taken_files
 from airflow_provider_scope.protocol.engine import Work
-from airflow_provider_scope.protocol.records import Acceptance
+from airflow_provider_scope.protocol.records import Acceptance, Settlement
 from airflow_provider_scope.protocol.repair import existing_pipeline
 from airflow_provider_scope.protocol.view import (
     LogView,
@@ -112,7 +112,7 @@ def accept_table(
                 closed.add(entry.seq)
         else:
             acceptance = _acceptance(reading, consequences)
-            if log.put_acceptance(acceptance) == acceptance:
+            if log.put(acceptance) == acceptance:
                 return acceptance
     raise BatchOutcomeUnknownError(
         f"{table} kept changing while it was being accepted, or an empty transaction does not appear in "
@@ -405,7 +405,7 @@ def _is_about_another_table(reading: _Reading, seq: int) -> bool:
     if expected and table_state.identity and expected.table_id != table_state.identity.table_id:
         return bool(attempts)
     newest = max((restore.version for restore in table_state.restores), default=-1)
-    decided = [log.settlement(seq, attempt.number) for attempt in attempts]
+    decided = [log.find(Settlement, seq=seq, number=attempt.number) for attempt in attempts]
     return any(settled is not None and settled.table_version < newest for settled in decided)
 
 

@@ -21,7 +21,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol import repair, takeover
 from airflow_provider_scope.protocol.derived import newest_of_each, put_taken_files, rows_of
-from airflow_provider_scope.protocol.takeover import Epoch, Takeover, digest
+from airflow_provider_scope.protocol.takeover import Decision, Epoch, Takeover, digest
 from airflow_provider_scope.values import is_below
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ def not_loaded(
             kept="the table, the checkpoint and all files; nothing was written",
             do="use late_files='ingest'",
         )
-    decision = None if taken.is_recorded else log.decision(taken.watermark)
+    decision = None if taken.is_recorded else log.find(Decision, watermark=taken.watermark)
     statuses = view.seen.find([file.path for file in files])
     return takeover.not_loaded(files, taken, statuses, decision, tally, history=history)
 
@@ -445,4 +445,4 @@ def _check_continues(
 
 def write(log: CheckpointLog, taken: Takeover, state: DbtScopeState) -> Takeover:
     """Put the record of a takeover, and before it the files that it names."""
-    return log.put_takeover(replace(taken, lists=put_taken_files(log, state.loaded)))
+    return log.put(replace(taken, lists=put_taken_files(log, state.loaded)))

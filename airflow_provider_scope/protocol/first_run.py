@@ -84,6 +84,6 @@ def accept(log: CheckpointLog, engine: Engine, table: str, *, new_id: Callable[[
         )
     if log.pipeline() is None:
         log.begin(new_id(), table_state)
-    return log.put_acceptance(
+    return log.put(
         Acceptance(number=0, after_commit=-1, table=table_state.identity, table_version=table_state.version)
     )

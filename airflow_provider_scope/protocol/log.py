@@ -23,21 +23,18 @@ from airflow_provider_scope.protocol.records import (
     CommitRecord,
     Pipeline,
     QuarantineUse,
-    Settlement,
     Vacuumed,
 )
-from airflow_provider_scope.protocol.takeover import Decision, Takeover, covered
+from airflow_provider_scope.protocol.takeover import Takeover, covered
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.records import OffsetEntry, Record
     from airflow_provider_scope.protocol.recovery import TableState
     from airflow_provider_scope.stores.protocol import Storage
 
 
-_R = TypeVar("_R", bound="DataclassInstance")
+_R = TypeVar("_R", bound="Record")
 _NUMBER = re.compile(r"\d{20}")
 
 
@@ -57,15 +54,44 @@ class CheckpointLog:
         self.first = 0
         """The number below which records are purged, as it was when this last looked."""
 
+    def find(self, kind: type[_R], **name: object) -> _R | None:
+        """Read a record; None if there is none.
+
+        :param name: The keys that its name tells.
+        """
+        path = self._path(kind.PATH.format(**name))
+        data = self.storage.read(path)
+        return None if data is None else records.decode(kind, path, data, **name)
+
+    def get(self, kind: type[_R], **name: object) -> _R:
+        """Read a record that was listed.
+
+        :raises CheckpointGapError: There is none.
+        """
+        record = self.find(kind, **name)
+        if record is None:
+            raise _missing_record(self._path(kind.PATH.format(**name)))
+        return record
+
+    def put(self, record: _R, *, purged_as: int | None = None) -> _R:
+        """Create a record; give the one that is there, ours or another writer's.
+
+        :param purged_as: The batch's number, if the record may be purged.
+        """
+        name = records.name_of(record)
+        path = self._path(record.PATH.format(**name))
+        stored = self._put_bytes(path, records.encode(record), purged_as)
+        return records.decode(type(record), path, stored, **name)
+
     # ---- pipeline.json -------------------------------------------------------------------------
 
     def pipeline(self) -> Pipeline | None:
         """Read ``pipeline.json``; None before the first batch was logged."""
-        return self._find("pipeline.json", Pipeline)
+        return self.find(Pipeline)
 
     def put_pipeline(self, pipeline: Pipeline) -> Pipeline:
         """Create ``pipeline.json``; give the one that is there, ours or another runner's."""
-        return self._put("pipeline.json", pipeline)
+        return self.put(pipeline)
 
     def begin(self, pipeline: str, table: TableState) -> Pipeline:
         """Create ``pipeline.json`` for the table as it is now; give the one that is there.
@@ -89,7 +115,7 @@ class CheckpointLog:
 
     def find_commit(self, seq: int) -> CommitRecord | None:
         """Read a commit record; None if there is none."""
-        return self._find(f"commits/{seq:020}", CommitRecord, seq=seq)
+        return self.find(CommitRecord, seq=seq)
 
     def commit(self, seq: int) -> CommitRecord:
         """Read a commit record that was listed.
@@ -103,16 +129,12 @@ class CheckpointLog:
 
     def put_commit(self, record: CommitRecord) -> CommitRecord:
         """Create a commit record; give the one that is there."""
-        return self._put(f"commits/{record.seq:020}", record, purged_as=record.seq, seq=record.seq)
+        return self.put(record, purged_as=record.seq)
 
     def newest_acceptance(self) -> Acceptance | None:
         """Read the newest record of an accepted table, if there is one."""
         numbers = self._numbers("accepted")
-        return self._get(f"accepted/{numbers[-1]:020}", Acceptance, number=numbers[-1]) if numbers else None
-
-    def put_acceptance(self, record: Acceptance) -> Acceptance:
-        """Create the record of an accepted table; give the one that is there."""
-        return self._put(f"accepted/{record.number:020}", record, number=record.number)
+        return self.get(Acceptance, number=numbers[-1]) if numbers else None
 
     def shares_table(self) -> bool:
         """Return whether the table holds rows of pipelines beside this one, in the same checkpoint."""
@@ -122,10 +144,7 @@ class CheckpointLog:
 
     def quarantines(self) -> list[str]:
         """Return the tables that ever took what could not be loaded; the last one does now."""
-        return [
-            self._get(f"quarantines/{number:020}", QuarantineUse, number=number).table
-            for number in self._numbers("quarantines")
-        ]
+        return [self.get(QuarantineUse, number=number).table for number in self._numbers("quarantines")]
 
     def use_quarantine(self, table: str) -> list[str]:
         """Record that a table takes what cannot be loaded, and give all that ever did, that one last."""
@@ -133,8 +152,7 @@ class CheckpointLog:
             used = self.quarantines()
             if used and used[-1] == table:
                 return used
-            number = len(used)
-            self._put(f"quarantines/{number:020}", QuarantineUse(number=number, table=table), number=number)
+            self.put(QuarantineUse(number=len(used), table=table))
 
     # ---- offsets/ ------------------------------------------------------------------------------
 
@@ -213,7 +231,7 @@ class CheckpointLog:
     def vacuumed(self) -> Vacuumed:
         """Read what the newest record of a purge says."""
         while below := self.vacuumed_below():
-            record = self._find(f"vacuumed/{below:020}", Vacuumed, below=below)
+            record = self.find(Vacuumed, below=below)
             if record:
                 return record  # else a newer one has taken its place
         return Vacuumed(below=0)
@@ -223,7 +241,7 @@ class CheckpointLog:
 
         :raises RecordsVacuumedError: It was there, and a later purge has taken it away.
         """
-        return self._put(f"vacuumed/{record.below:020}", record, purged_as=record.below, below=record.below)
+        return self.put(record, purged_as=record.below)
 
     def tail(self) -> Tail:
         """Find the newest records, none of which is purged by now."""
@@ -253,25 +271,11 @@ class CheckpointLog:
         return attempts
 
     def _attempt(self, seq: int, number: int) -> Attempt | None:
-        return self._find(f"attempts/{seq:020}.{number}", Attempt, seq=seq, number=number)
-
-    def put_attempt(self, attempt: Attempt) -> Attempt:
-        """Create the record of an attempt; give the one that is there."""
-        seq, number = attempt.seq, attempt.number
-        return self._put(f"attempts/{seq:020}.{number}", attempt, seq=seq, number=number)
+        return self.find(Attempt, seq=seq, number=number)
 
     def has_attempts(self) -> bool:
         """Return whether any batch was ever run as a job."""
         return bool(self.storage.names(self._path("attempts")))
-
-    def settlement(self, seq: int, number: int) -> Settlement | None:
-        """Read what somebody decided about an attempt; None if nobody did."""
-        return self._find(f"attempts/{seq:020}.{number}.settled", Settlement, seq=seq, number=number)
-
-    def put_settlement(self, settled: Settlement) -> Settlement:
-        """Create the record of a decision; give the one that is there."""
-        seq, number = settled.seq, settled.number
-        return self._put(f"attempts/{seq:020}.{number}.settled", settled, seq=seq, number=number)
 
     # ---- taken_over/ -----------------------------------------------------------------------------
 
@@ -285,11 +289,7 @@ class CheckpointLog:
         for number in range(newest.takeovers if newest else 0):
             if number not in numbers:
                 raise _missing_record(f"{self._path('taken_over')}/{number:020}")
-        return self._get(f"taken_over/{numbers[-1]:020}", Takeover, number=numbers[-1]) if numbers else None
-
-    def put_takeover(self, taken: Takeover) -> Takeover:
-        """Create the record of a takeover; give the one that is there."""
-        return self._put(f"taken_over/{taken.number:020}", taken, number=taken.number)
+        return self.get(Takeover, number=numbers[-1]) if numbers else None
 
     def put_taken_list(self, data: bytes) -> str:
         """Create a list of files that dbt-scope had loaded, and give its digest, which is its name."""
@@ -308,14 +308,6 @@ class CheckpointLog:
             raise records.corrupt(path, "was changed after it was written")
         return data
 
-    def decision(self, watermark: str) -> Decision | None:
-        """Read what somebody decided about the files that have exactly a watermark's time."""
-        return self._find(f"taken_over/{watermark}.decided", Decision, watermark=watermark)
-
-    def put_decision(self, decided: Decision) -> Decision:
-        """Create the record of a decision; give the one that is there."""
-        return self._put(f"taken_over/{decided.watermark}.decided", decided, watermark=decided.watermark)
-
     # ---- how ------------------------------------------------------------------------------------
 
     def _path(self, name: str) -> str:
@@ -324,15 +316,6 @@ class CheckpointLog:
     def _numbers(self, folder: str) -> list[int]:
         names = self.storage.names(self._path(folder))
         return [int(name) for name in names if _NUMBER.fullmatch(name)]
-
-    def _find(self, name: str, kind: type[_R], **expected: object) -> _R | None:
-        path = self._path(name)
-        data = self.storage.read(path)
-        return None if data is None else records.decode(kind, path, data, **expected)
-
-    def _get(self, name: str, kind: type[_R], **expected: object) -> _R:
-        path = self._path(name)
-        return records.decode(kind, path, self._read(path), **expected)
 
     def _missing_or_purged(self, name: str, seq: int) -> CheckpointError:
         below = self.vacuumed_below()
@@ -349,11 +332,6 @@ class CheckpointLog:
         if data is None:
             raise _missing_record(path)
         return data
-
-    def _put(self, name: str, record: _R, *, purged_as: int | None = None, **expected: object) -> _R:
-        path = self._path(name)
-        stored = self._put_bytes(path, records.encode(record), purged_as)
-        return records.decode(type(record), path, stored, **expected)
 
     def _put_bytes(self, path: str, data: bytes, seq: int | None = None) -> bytes:
         """Create a record, and give the one that is there.

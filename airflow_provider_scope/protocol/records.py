@@ -15,8 +15,20 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from itertools import product
 from operator import itemgetter
+from string import Formatter
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
 from airflow_provider_scope.protocol.bad_records import Quarantined  # noqa: TC001 - as above
@@ -26,6 +38,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from _typeshed import DataclassInstance
+
+    class Record(DataclassInstance, Protocol):
+        """A record that is one JSON object."""
+
+        PATH: ClassVar[str]
+        """Its name in the checkpoint, with the keys that the name tells."""
+
 
 # ---- records as bytes ----
 
@@ -67,6 +86,12 @@ def line(value: object) -> str:
 def encode(record: DataclassInstance) -> bytes:
     """Return the bytes of a record that is one JSON object."""
     return f"{line(_without_empty(type(record), asdict(record)))}\n".encode()
+
+
+def name_of(record: Record) -> dict[str, Any]:
+    """Return the keys that a record's name tells, with their values."""
+    keys = [key for _, key, _, _ in Formatter().parse(record.PATH) if key]
+    return {key: getattr(record, key) for key in keys}
 
 
 def _without_empty(kind: type[DataclassInstance], value: dict[str, Any]) -> dict[str, Any]:
@@ -305,6 +330,7 @@ class TableIdentity:
 class Pipeline:
     """``pipeline.json``: one checkpoint is one pipeline."""
 
+    PATH: ClassVar[str] = "pipeline.json"
     pipeline: str
     """A UUID; the ``appId`` of all transactions in the table."""
     table: TableIdentity | None
@@ -366,6 +392,7 @@ class OffsetEntry:
 class CommitRecord:
     """``commits/<seq>``: the batch is in the table, or was abandoned."""
 
+    PATH: ClassVar[str] = "commits/{seq:020}"
     seq: int
     table: TableIdentity | None
     """The table that the batch is in; None if it was abandoned before there was one."""
@@ -403,6 +430,7 @@ class CommitRecord:
 class Acceptance:
     """``accepted/<n>``: somebody accepted a table that had diverged."""
 
+    PATH: ClassVar[str] = "accepted/{number:020}"
     number: int
     after_commit: int
     """The newest commit record at that time, -1 if there was none."""
@@ -425,6 +453,7 @@ class Attempt:
     The job's id follows from pipeline, seq and number, so whoever reads this can look the job up.
     """
 
+    PATH: ClassVar[str] = "attempts/{seq:020}.{number}"
     seq: int
     number: int
     table_version: int
@@ -441,6 +470,7 @@ class Settlement:
     It counts for that attempt alone, and before anything that the service or the table's log says.
     """
 
+    PATH: ClassVar[str] = "attempts/{seq:020}.{number}.settled"
     seq: int
     number: int
     landed: bool
@@ -458,6 +488,7 @@ class Vacuumed:
     entry may find the number free again.
     """
 
+    PATH: ClassVar[str] = "vacuumed/{below:020}"
     below: int
     quarantined: tuple[int, ...] = field(default=())
     """Purged batches since the last full refresh that are in the table, and of which something is in the
@@ -469,6 +500,7 @@ class Vacuumed:
 class QuarantineUse:
     """``quarantines/<n>``: from now on this table takes what cannot be loaded; written before the first."""
 
+    PATH: ClassVar[str] = "quarantines/{number:020}"
     number: int
     table: str
     """URI of the table."""

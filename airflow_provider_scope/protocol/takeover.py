@@ -10,7 +10,7 @@ import hashlib
 import json
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, WatermarkChangedError
 from airflow_provider_scope.protocol.records import FORMAT
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 class Takeover:
     """``taken_over/<n>``: from entry ``seq`` on this pipeline goes on where dbt-scope had come to."""
 
+    PATH: ClassVar[str] = "taken_over/{number:020}"
     number: int
     seq: int
     """The first entry after it. Earlier entries no longer say which files are loaded."""
@@ -60,6 +61,7 @@ class Takeover:
 class Decision:
     """``taken_over/<digest>.decided``: somebody said what became of files that no record names."""
 
+    PATH: ClassVar[str] = "taken_over/{watermark}.decided"
     watermark: str
     """Digest of the ``watermark.json`` that it is about, and no other."""
     loaded: bool

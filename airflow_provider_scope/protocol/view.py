@@ -430,7 +430,7 @@ def accept_missing_table(log: CheckpointLog, view: LogView) -> Acceptance:
     """
     number = view.accepted.number + 1 if view.accepted else 0
     after = view.last_commit.seq if view.last_commit else -1
-    return log.put_acceptance(Acceptance(number=number, after_commit=after, table=None, table_version=-1))
+    return log.put(Acceptance(number=number, after_commit=after, table=None, table_version=-1))
 
 
 def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:

@@ -207,7 +207,7 @@ class ScopeRunner:
 
     def _start(self, entry: OffsetEntry, number: int, version: int) -> None:
         """Record an attempt. Who loses the race goes on with the winner's."""
-        self.log.put_attempt(Attempt(seq=entry.seq, number=number, table_version=version))
+        self.log.put(Attempt(seq=entry.seq, number=number, table_version=version))
 
     def _submit(self, work: Work, entry: OffsetEntry, attempt: Attempt) -> None:
         self.wait.check_time(f"of batch {entry.seq}")
@@ -275,7 +275,7 @@ class ScopeRunner:
         # The service may have forgotten the job, or a submission of it may still be on its way.
         self._end(self._work(table), attempt)
         version = newest_version(table, self.table_storage)
-        return self.log.put_settlement(
+        return self.log.put(
             Settlement(seq=seq, number=attempt.number, landed=committed, table_version=version)
         )
 
@@ -330,7 +330,7 @@ class ScopeRunner:
                 break
             version = newest_version(work.table, self.table_storage)
             void = Attempt(seq=seq, number=len(attempts), table_version=version, void=True)
-            if self.log.put_attempt(void) == void:
+            if self.log.put(void) == void:
                 break
         for attempt in self.log.attempts(seq):
             if not attempt.void:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_scope.delta.commit import explaining_damage, path_of
 from airflow_provider_scope.delta.log import newest_version, read_commit
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
+from airflow_provider_scope.protocol.records import Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.scope import jobs as decisions
 from airflow_provider_scope.scope.jobs import Change, outcome
@@ -80,7 +81,7 @@ class JobFates:
         :raises BatchOutcomeUnknownError: The table's log no longer goes back to the attempt. Even a job
             that succeeded is in doubt then: a RESTORE that cannot be seen may have taken its rows.
         """
-        settled = self.log.settlement(attempt.seq, attempt.number)
+        settled = self.log.find(Settlement, seq=attempt.seq, number=attempt.number)
         if settled:
             # Whoever decided had seen the job's end, so nothing is asked again.
             return Finding("committed" if settled.landed else "not committed")
@@ -124,7 +125,7 @@ class JobFates:
         given_up = bool(attempts) and attempts[-1].void
         if newest is None:
             return CommittedBatch(-1, 0, 0, abandoned=True) if given_up else "unknown to the service"
-        settled = self.log.settlement(seq, newest.number)
+        settled = self.log.find(Settlement, seq=seq, number=newest.number)
         if settled and settled.landed:
             return CommittedBatch(settled.table_version, None, None)
         finding = self.investigate(newest)

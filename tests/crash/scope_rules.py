@@ -41,7 +41,7 @@ def record_after_put(patch: pytest.MonkeyPatch) -> None:
         assert pipeline
         attempt = Attempt(seq=entry.seq, number=number, table_version=version)
         self._submit(Work(pipeline.pipeline, "file:///table", self.log.location), entry, attempt)
-        self.log.put_attempt(attempt)
+        self.log.put(attempt)
 
     patch.setattr(ScopeRunner, "_start", start)
 

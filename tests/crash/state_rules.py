@@ -338,7 +338,7 @@ def accept_logs_nothing(patch: pytest.MonkeyPatch) -> None:
 def _accept_as_it_is(log: Any, engine: Any, table: str, *, reload_undecidable: bool) -> Acceptance:
     reading = acceptance._read(log, engine, table)
     seen = acceptance._consequences(reading, reload_undecidable=reload_undecidable)
-    return log.put_acceptance(acceptance._acceptance(reading, seen))
+    return log.put(acceptance._acceptance(reading, seen))
 
 
 def accept_looks_first(patch: pytest.MonkeyPatch) -> None:

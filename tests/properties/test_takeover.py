@@ -115,7 +115,7 @@ def test_each_file_is_loaded_by_exactly_one_of_the_two(steps, after, late_files,
         if in_table != ties:
             return  # neither answer is right: rows have to be deleted first, as the error says
         watermark = digest(world.read("watermark.json"))
-        world.log().put_decision(Decision(watermark=watermark, loaded=True))
+        world.log().put(Decision(watermark=watermark, loaded=True))
         report = world.run(late_files=late_files)
 
     if late_files == "skip":

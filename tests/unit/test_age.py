@@ -130,7 +130,7 @@ def stop_at_the_first_batch(call, effect, torn=None):
 def test_an_attempt_that_is_missing_before_one_that_is_there_is_named():
     log = aged(1).log()
     for number in (0, 2):
-        log.put_attempt(Attempt(seq=4, number=number, table_version=1))
+        log.put(Attempt(seq=4, number=number, table_version=1))
 
     with pytest.raises(CheckpointGapError, match="Attempt 1 of batch 4 is missing"):
         log.attempts(4)

@@ -56,19 +56,19 @@ def test_the_first_decision_stays(tmp_path):
     log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
     committed = Settlement(seq=7, number=1, landed=True, table_version=21)
 
-    found = [log.settlement(7, 1), log.put_settlement(SETTLED), log.put_settlement(committed)]
+    found = [log.find(Settlement, seq=7, number=1), log.put(SETTLED), log.put(committed)]
 
     assert found == [None, SETTLED, SETTLED]
-    assert log.settlement(7, 1) == SETTLED
-    assert log.settlement(7, 0) is None
+    assert log.find(Settlement, seq=7, number=1) == SETTLED
+    assert log.find(Settlement, seq=7, number=0) is None
 
 
 def test_a_decision_is_not_an_attempt(tmp_path):
     log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
     attempts = [Attempt(seq=7, number=number, table_version=3) for number in (0, 1)]
     for attempt in attempts:
-        log.put_attempt(attempt)
-    log.put_settlement(SETTLED)
+        log.put(attempt)
+    log.put(SETTLED)
 
     assert log.attempts(7) == attempts
 

@@ -324,7 +324,7 @@ def test_of_several_files_with_the_watermarks_time_and_no_record_none_is_guessed
 def test_a_decision_says_what_became_of_them(loaded, rows):
     world, _ = a_lost_record(2)
     watermark = digest(world.read("watermark.json"))
-    world.log().put_decision(Decision(watermark=watermark, loaded=loaded))
+    world.log().put(Decision(watermark=watermark, loaded=loaded))
 
     world.run()
 
