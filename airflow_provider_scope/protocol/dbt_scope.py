@@ -381,7 +381,7 @@ def undecided_watermark(log: CheckpointLog) -> str:
         watermark = None if state.watermark.batch_id in state.batches else state.watermark_digest
     else:
         newest = log.newest_offset()
-        taken = Epoch.since(newest.refresh_start if newest else None, log.takeover(newest)).taken
+        taken = Epoch.of(newest, log.takeover(newest)).taken
         watermark = taken.watermark if taken and not taken.is_recorded else None
     if watermark is None:
         raise InputError(
@@ -427,7 +427,7 @@ def _check_continues(
     state: DbtScopeState, before: Takeover | None, newest: OffsetEntry | None, checkpoint: str
 ) -> None:
     """Refuse a watermark that does not follow on the newest batch: dbt-scope started over, or went back."""
-    epoch = Epoch.since(newest.refresh_start if newest else None, before)
+    epoch = Epoch.of(newest, before)
     last = epoch.batch_id(newest.seq if newest else -1)
     highest = newest.slice.highest if newest else None
     floor = highest.modified_ms if highest else 0

@@ -451,7 +451,7 @@ class AuditFiles:
         :return: False if nothing had to be written.
         :raises WatermarkChangedError: dbt-scope has written the watermark since it was ours.
         """
-        epoch = Epoch.since(last.refresh_start, newest)
+        epoch = Epoch.of(last, newest)
         expected_watermark = takeover.watermark(last, epoch.batch_id(last.seq))
         stored_watermark = self.log.watermark()
         if stored_watermark == expected_watermark and not everything:

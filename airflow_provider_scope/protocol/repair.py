@@ -51,7 +51,7 @@ def rebuild(log: CheckpointLog, audit: AuditFiles) -> OffsetEntry | None:
     existing_pipeline(log)
     newest = log.newest_offset()
     takeover = log.takeover(newest)
-    epoch = Epoch.since(newest.refresh_start if newest else None, takeover)
+    epoch = Epoch.of(newest, takeover)
     committed = [seq for seq in log.committed() if seq >= epoch.start]
     if not committed:
         return None

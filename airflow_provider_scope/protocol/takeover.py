@@ -77,13 +77,14 @@ class Epoch:
     taken: Takeover | None = None
 
     @classmethod
-    def since(cls, refresh_start: int | None, newest: Takeover | None) -> Epoch:
-        """Choose what counts: a takeover does until a later full refresh begins.
+    def of(cls, entry: OffsetEntry | None, newest: Takeover | None) -> Epoch:
+        """Choose what counts at an entry: a takeover does until a later full refresh begins.
 
         :param newest: The newest takeover.
         """
-        counts = newest is not None and (refresh_start is None or refresh_start < newest.seq)
-        return cls(refresh_start, newest if counts else None)
+        start = entry.refresh_start if entry else None
+        counts = newest is not None and (start is None or start < newest.seq)
+        return cls(start, newest if counts else None)
 
     @property
     def start(self) -> int:

@@ -59,7 +59,7 @@ class LogView:
     @property
     def epoch(self) -> Epoch:
         """What says which files are loaded."""
-        return Epoch.since(self.refresh_start, self.takeover)
+        return Epoch.of(self.newest, self.takeover)
 
     @property
     def baseline(self) -> tuple[TableIdentity | None, int]:
@@ -87,6 +87,12 @@ class LogView:
     def outcomes(self, entries: Sequence[OffsetEntry]) -> recovery.Outcomes:
         """Sort open entries by what the table shows."""
         return recovery.outcomes(entries, self.table, self.rolled_back)
+
+    def counts_as_loaded(self, seq: int, record: CommitRecord | None) -> bool:
+        """Whether what a batch reads counts as loaded: not if the batch was abandoned."""
+        if record:
+            return not record.abandoned
+        return not recovery.is_given_up(seq, self.table, self.rolled_back)
 
     @property
     def is_state_lost(self) -> bool:
@@ -185,7 +191,9 @@ def _read(
     view.uncommitted = [
         tail.entry(seq) for seq in tail.logged if seq not in done and seq >= (view.overwrite_start or 0)
     ]
-    _count_as_loaded(tail, view, unread)
+    for seq in range(unread, tail.logged.stop):
+        if view.counts_as_loaded(seq, tail.find_commit(seq)):
+            view.seen.update(tail.entry(seq).slice.audited)
     newest_done = [seq for seq in tail.committed if seq >= epoch.start]
     if view.newest and newest_done:
         view.last_committed_entry = tail.entry(newest_done[-1])
@@ -206,13 +214,12 @@ def loaded_in_table(
     newest = in_table[-1] if in_table else log.offset(view.last_commit.seq) if view.last_commit else None
     if newest and not isinstance(newest.slice, FileSlice):
         return History()
-    epoch = Epoch.since(newest.refresh_start if newest else None, view.takeover)
+    epoch = Epoch.of(newest, view.takeover)
     loaded, unread = audit.seen_files(epoch)
     if unread < log.vacuumed_below():
         raise _history_lost(log, epoch, unread)
     for seq in range(unread, newest.seq + 1 if newest else 0):
-        record = log.find_commit(seq)
-        if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.rolled_back)):
+        if view.counts_as_loaded(seq, log.find_commit(seq)):
             loaded.update(log.offset(seq).slice.audited)
     identity = view.table.identity
     if view.pipeline and identity and identity.restore_version is not None:
@@ -237,7 +244,7 @@ def rows_in_table(
     :param table_state: A probe of the table's whole log.
     """
     entries: list[OffsetEntry] = []
-    floor: int | None = None
+    refresh: OffsetEntry | None = None
     for seq in log.logged():
         record, commit = log.find_commit(seq), table_state.committed.get(seq)
         if record:
@@ -251,9 +258,9 @@ def rows_in_table(
             continue
         entry = log.offset(seq)
         if entry.overwrites_table and (record or commit):
-            entries, floor = [], seq
+            entries, refresh = [], entry
         entries.append(entry)
-    return entries, Epoch.since(floor, newest).taken
+    return entries, Epoch.of(refresh, newest).taken
 
 
 def has_lost_rows(record: CommitRecord, table_state: TableState) -> bool:
@@ -279,14 +286,6 @@ def _history_lost(log: CheckpointLog, epoch: Epoch, unread: int) -> CheckpointGa
         do=f"restore the segments that begin below {log.first} from a copy of the checkpoint; or run the "
         "task once with full_refresh=True, which replaces the table's rows with those of all files",
     )
-
-
-def _count_as_loaded(tail: Tail, view: LogView, first: int) -> None:
-    """Let the files of the entries from ``first`` on count as loaded, but for those of abandoned batches."""
-    for seq in range(first, tail.logged.stop):
-        record = tail.find_commit(seq)
-        if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.rolled_back)):
-            view.seen.update(tail.entry(seq).slice.audited)
 
 
 def record_commit(

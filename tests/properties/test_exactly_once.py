@@ -261,10 +261,8 @@ class ExactlyOnce(RuleBasedStateMachine):
     def known(self) -> Counter[str]:
         """Return the files that the newest batches and the segments of their refresh name."""
         log = self.world.log()
-        start = log.offset(log.logged()[-1]).refresh_start
-        found, _ = self.world.audit_files(log).seen_files(
-            Epoch.since(start, log.takeover(log.newest_offset()))
-        )
+        newest = log.newest_offset()
+        found, _ = self.world.audit_files(log).seen_files(Epoch.of(newest, log.takeover(newest)))
         return Counter(path for path, _ in found.items())
 
     @invariant()

@@ -14,7 +14,6 @@ from airflow_provider_scope.exceptions import (
     SourceFileGoneError,
     SourceNotFoundError,
 )
-from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.values import KINDS, WithoutState
 from tests.support.delta_engine import TABLE, DeltaEngine
@@ -105,15 +104,11 @@ class Numbers:
     def held(self, view: LogView) -> list[NumberSlice]:
         """Return the slices since the refresh that are in the table, or still to come."""
         done = set(self.log.committed())
-        gone = view.accepted.gone if view.accepted else ()
-
-        def given_up(seq: int) -> bool:
-            if seq in done:
-                return self.log.commit(seq).abandoned
-            return recovery.is_given_up(seq, view.table, gone)
-
-        numbers = range(view.refresh_start or 0, view.next_seq)
-        return [self.log.offset(seq).slice for seq in numbers if not given_up(seq)]
+        return [
+            self.log.offset(seq).slice
+            for seq in range(view.refresh_start or 0, view.next_seq)
+            if view.counts_as_loaded(seq, self.log.commit(seq) if seq in done else None)
+        ]
 
 
 class NumbersInTurn(Numbers):

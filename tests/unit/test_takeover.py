@@ -27,6 +27,7 @@ from airflow_provider_scope.values import FileEntry
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import CrashedError, DbtScopeOnMemory, moment, snapshot
 from tests.support.faulty_storage import Counting, DiedError, before, dies_after, fails_at
+from tests.support.values import an_entry
 
 START = NOW_MS - 10_000_000
 
@@ -750,7 +751,7 @@ def test_a_takeover_counts_until_a_full_refresh_begins_at_its_entry_or_later(
     log = world.log()
     newest = replace(log.takeover(None), number=2, seq=5, batch_id=100)
 
-    epoch = Epoch.since(refresh_start, newest)
+    epoch = Epoch.of(an_entry(5, refresh_start=refresh_start), newest)
 
     assert (epoch.start, epoch.folder, epoch.batch_id(7)) == (start, folder, batch_id)
 
