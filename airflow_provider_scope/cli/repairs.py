@@ -382,10 +382,10 @@ def settle(args: Namespace) -> None:
     if not is_confirmed(args, warning):
         return
     settlement = engine.settle(table, args.seq, committed=args.committed)
-    if settlement.landed != args.committed:
+    if settlement.committed != args.committed:
         raise InputError(
             f"Somebody else settled batch {args.seq} just now: "
-            f"{targets.decision_text(committed=settlement.landed)}.",
+            f"{targets.decision_text(committed=settlement.committed)}.",
             kept="that decision",
             do="look at the table again before the next run",
         )

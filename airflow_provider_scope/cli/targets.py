@@ -267,7 +267,7 @@ def attempt_text(engine: Engine, log: CheckpointLog, pipeline: str, attempt: Att
     guid = job_id(pipeline, attempt)
     job = engine.jobs.get_job(guid) if is_scope(engine) else None
     settlement = log.find(Settlement, seq=attempt.seq, number=attempt.number)
-    decision = "" if settlement is None else f"; settled: {decision_text(committed=settlement.landed)}"
+    decision = "" if settlement is None else f"; settled: {decision_text(committed=settlement.committed)}"
     return f"attempt {attempt.number}: job {guid}, {_state_text(job)}{decision}"
 
 

@@ -216,7 +216,7 @@ def _acceptance(reading: _Reading, consequences: Consequences) -> Acceptance:
         after_commit=consequences.newest_commit,
         table=reading.view.table.identity,
         table_version=consequences.seen_version,
-        gone=consequences.open_rolled_back,
+        rolled_back=consequences.open_rolled_back,
         state=begins.state if begins else None,
         state_unknown=begins is not None and bool(begins.problem),
     )

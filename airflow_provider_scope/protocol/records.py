@@ -437,7 +437,7 @@ class Acceptance:
     table: TableIdentity | None
     """None: it was gone, and the next batch, which replaces all rows, makes a new one."""
     table_version: int
-    gone: tuple[int, ...] = field(default=())
+    rolled_back: tuple[int, ...] = field(default=())
     """Open batches whose rows a RESTORE had taken out: they are recorded as abandoned."""
     state: str | None = field(default=None, metadata=LEFT_OUT)
     """The state of the source that the table's rows are the rows of; None is the initial one."""
@@ -473,7 +473,7 @@ class Settlement:
     PATH: ClassVar[str] = "attempts/{seq:020}.{number}.settled"
     seq: int
     number: int
-    landed: bool
+    committed: bool
     """Whether the job's rows are in the table."""
     table_version: int
     """The table's version when it was decided: rows of the job are in it, or in an older one."""

@@ -82,7 +82,7 @@ class LogView:
     @property
     def rolled_back(self) -> tuple[int, ...]:
         """Batches whose rows a RESTORE took out, as an acceptance recorded them."""
-        return self.accepted.gone if self.accepted else ()
+        return self.accepted.rolled_back if self.accepted else ()
 
     def outcomes(self, entries: Sequence[OffsetEntry]) -> recovery.Outcomes:
         """Sort open entries by what the table shows."""
@@ -353,7 +353,9 @@ def _state_after(view: LogView, entry: OffsetEntry, committed: CommittedBatch) -
     if not committed.abandoned:
         return committed.state, False
     accepted, last = view.accepted, view.last_commit
-    if not entry.slice.has_state or not (entry.mode == "empty" or (accepted and entry.seq in accepted.gone)):
+    if not entry.slice.has_state or not (
+        entry.mode == "empty" or (accepted and entry.seq in accepted.rolled_back)
+    ):
         # What was abandoned has read nothing: the next batch goes on where it would have begun.
         return entry.slice.before, False
     # The table is an older one than that of the batch: the acceptance tells whose rows it has.

@@ -276,7 +276,7 @@ class ScopeRunner:
         self._end(self._work(table), attempt)
         version = newest_version(table, self.table_storage)
         return self.log.put(
-            Settlement(seq=seq, number=attempt.number, landed=committed, table_version=version)
+            Settlement(seq=seq, number=attempt.number, committed=committed, table_version=version)
         )
 
     def _check_nothing_came_after(self, table: str, refresh: int) -> None:

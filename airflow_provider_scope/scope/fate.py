@@ -84,7 +84,7 @@ class JobFates:
         settled = self.log.find(Settlement, seq=attempt.seq, number=attempt.number)
         if settled:
             # Whoever decided had seen the job's end, so nothing is asked again.
-            return Finding("committed" if settled.landed else "not committed")
+            return Finding("committed" if settled.committed else "not committed")
         # The job first: what it added before it ended is in the log that is read afterwards.
         guid = job_id(self.pipeline, attempt)
         job = self.jobs.get_job(guid)
@@ -126,7 +126,7 @@ class JobFates:
         if newest is None:
             return CommittedBatch(-1, 0, 0, abandoned=True) if given_up else "unknown to the service"
         settled = self.log.find(Settlement, seq=seq, number=newest.number)
-        if settled and settled.landed:
+        if settled and settled.committed:
             return CommittedBatch(settled.table_version, None, None)
         finding = self.investigate(newest)
         if finding.fate == "undecidable" and finding.evidence.added:

@@ -206,7 +206,7 @@ def test_a_job_that_is_said_to_be_committed_is_recorded_and_not_run_again(world,
     assert code == 0
     assert out.endswith(f"settled, as file://{record}\n")
     assert log_of(world).find(Settlement, seq=0, number=0) == Settlement(
-        seq=0, number=0, landed=True, table_version=version
+        seq=0, number=0, committed=True, table_version=version
     )
     assert [(b.record.seq, b.record.rows, b.already_there) for b in report.batches] == [(0, None, True)]
     assert len(world.jobs()) == 1
@@ -233,7 +233,7 @@ def test_a_decision_stands_whoever_decides_otherwise(world, scope):
 
     assert code == 1
     assert err.startswith("InputError: There is nothing to decide about batch 0 of ")
-    assert log_of(world).find(Settlement, seq=0, number=0).landed
+    assert log_of(world).find(Settlement, seq=0, number=0).committed
 
 
 def test_the_id_of_a_job_that_the_service_forgot_is_taken_before_it_is_settled(world, scope):

@@ -89,7 +89,7 @@ ACCEPTANCES = st.builds(
     after_commit=NUMBER,
     table=IDENTITIES,
     table_version=NUMBER,
-    gone=st.lists(COUNT, max_size=4).map(tuple),
+    rolled_back=st.lists(COUNT, max_size=4).map(tuple),
     format=st.just(1),
 )
 OFFSETS = st.builds(
@@ -112,7 +112,7 @@ ATTEMPTS = st.builds(
     Attempt, seq=COUNT, number=COUNT, table_version=NUMBER, void=st.booleans(), format=st.just(1)
 )
 SETTLEMENTS = st.builds(
-    Settlement, seq=COUNT, number=COUNT, landed=st.booleans(), table_version=NUMBER, format=st.just(1)
+    Settlement, seq=COUNT, number=COUNT, committed=st.booleans(), table_version=NUMBER, format=st.just(1)
 )
 TEXTS = st.lists(TEXT, max_size=3).map(tuple)
 QUARANTINE_USES = st.builds(QuarantineUse, number=COUNT, table=TEXT, format=st.just(1))

@@ -61,10 +61,10 @@ ABANDONED_BYTES = (
     b'"table":{"restore_version":2,"table_id":"7c1d"},"table_version":3,"written_bytes":null}\n'
 )
 ACCEPTANCE = Acceptance(
-    number=1, after_commit=-1, table=TableIdentity("7c1d", 9), table_version=9, gone=(3, 5)
+    number=1, after_commit=-1, table=TableIdentity("7c1d", 9), table_version=9, rolled_back=(3, 5)
 )
 ACCEPTANCE_BYTES = (
-    b'{"after_commit":-1,"format":1,"gone":[3,5],"number":1,'
+    b'{"after_commit":-1,"format":1,"number":1,"rolled_back":[3,5],'
     b'"table":{"restore_version":9,"table_id":"7c1d"},"table_version":9}\n'
 )
 OFFSET = OffsetEntry(
@@ -183,8 +183,8 @@ def changed(data: bytes, key: str, value: Any) -> bytes:
         ("commit", "seq", 11),
         ("commit", "rows", True),
         ("acceptance", "number", 2),
-        ("acceptance", "gone", [True]),
-        ("acceptance", "gone", [3.0]),
+        ("acceptance", "rolled_back", [True]),
+        ("acceptance", "rolled_back", [3.0]),
         ("offset", "seq", 6),
         ("offset", "mode", "OVERWRITE"),
         ("offset", "files", 1),

@@ -16,8 +16,8 @@ from airflow_provider_scope.protocol.records import Attempt, Settlement, decode,
 from airflow_provider_scope.scope.fate import JobFates
 from airflow_provider_scope.stores.local import LocalStorage
 
-SETTLED = Settlement(seq=7, number=1, landed=False, table_version=20)
-BYTES = b'{"format":1,"landed":false,"number":1,"seq":7,"table_version":20}\n'
+SETTLED = Settlement(seq=7, number=1, committed=False, table_version=20)
+BYTES = b'{"committed":false,"format":1,"number":1,"seq":7,"table_version":20}\n'
 
 
 def test_the_bytes_are_fixed_and_read_back():
@@ -30,9 +30,9 @@ def test_the_bytes_are_fixed_and_read_back():
     [
         ({"seq": 8}, CheckpointCorruptError, "says seq=8, number=1"),
         ({"number": 0}, CheckpointCorruptError, "says seq=7, number=0"),
-        ({"landed": 1}, CheckpointCorruptError, "has landed=1"),
-        ({"landed": None}, CheckpointCorruptError, "has landed=None"),
-        ({"landed": ...}, CheckpointCorruptError, "has no key 'landed'"),
+        ({"committed": 1}, CheckpointCorruptError, "has committed=1"),
+        ({"committed": None}, CheckpointCorruptError, "has committed=None"),
+        ({"committed": ...}, CheckpointCorruptError, "has no key 'committed'"),
         ({"table_version": "20"}, CheckpointCorruptError, "has table_version='20'"),
         ({"table_version": ...}, CheckpointCorruptError, "has no key 'table_version'"),
         ({"format": 2}, CheckpointVersionError, "has format 2"),
@@ -54,7 +54,7 @@ def test_a_record_that_is_cut_short_is_refused(length):
 
 def test_the_first_decision_stays(tmp_path):
     log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
-    committed = Settlement(seq=7, number=1, landed=True, table_version=21)
+    committed = Settlement(seq=7, number=1, committed=True, table_version=21)
 
     found = [log.find(Settlement, seq=7, number=1), log.put(SETTLED), log.put(committed)]
 
@@ -76,7 +76,7 @@ def test_a_decision_is_not_an_attempt(tmp_path):
 @pytest.mark.parametrize(("committed", "expected"), [(True, "committed"), (False, "not committed")])
 def test_a_decision_holds_without_a_look_at_service_and_table(tmp_path, committed, expected):
     log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
-    log.put_settlement(Settlement(seq=7, number=1, landed=committed, table_version=9))
+    log.put(Settlement(seq=7, number=1, committed=committed, table_version=9))
     fates = JobFates(None, log, "file:///t", "a pipeline", None)
 
     assert fates.investigate(Attempt(seq=7, number=1, table_version=3)).fate == expected
