@@ -123,6 +123,16 @@ def accept_table(
 
 
 @dataclass(frozen=True, slots=True)
+class _Jobs:
+    """The SCOPE jobs of an open batch. They leave no transaction in the table."""
+
+    before: int | None
+    """The table's version before the newest of them; None if the batch was closed before it had one."""
+    decided: tuple[int, ...]
+    """The table's versions at which somebody decided what became of one of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Reading:
     """The records, then the table, then the entries: in the order of a run."""
 
@@ -130,6 +140,8 @@ class _Reading:
     table: str
     view: LogView
     records: tuple[CommitRecord, ...]
+    jobs: dict[int, _Jobs]
+    """Those of the open batches that have any."""
 
     @property
     def has_state(self) -> bool:
@@ -187,7 +199,18 @@ def _read(log: CheckpointLog, engine: Engine, table: str) -> _Reading:
     uncommitted = [log.offset(seq) for seq in logged if seq not in done]
     last_commit = records[-1] if records else None
     view = LogView(log.location, pipeline, table_state, last_commit, accepted, newest, uncommitted)
-    return _Reading(log, table, view, records)
+    jobs = {entry.seq: jobs for entry in view.open if (jobs := _jobs_of(log, entry.seq))}
+    return _Reading(log, table, view, records, jobs)
+
+
+def _jobs_of(log: CheckpointLog, seq: int) -> _Jobs | None:
+    attempts = log.attempts(seq)
+    if not attempts:
+        return None
+    ran = [attempt for attempt in attempts if not attempt.void]
+    settlements = (log.find(Settlement, seq=seq, number=attempt.number) for attempt in ran)
+    decided = tuple(settlement.table_version for settlement in settlements if settlement)
+    return _Jobs(ran[-1].table_version if ran else None, decided)
 
 
 def _to_close(reading: _Reading, consequences: Consequences, closed: Collection[int]) -> list[OffsetEntry]:
@@ -202,8 +225,8 @@ def _to_close(reading: _Reading, consequences: Consequences, closed: Collection[
     if reading.has_state:
         to_close = [] if reading.is_refreshing else [*reading.waiting[-1:]]
     else:
-        coming_again = [seq for seq in consequences.open_rolled_back if seq not in closed]
-        to_close = [log.offset(seq) for seq in coming_again if log.attempts(seq)]
+        coming_again = {*consequences.open_rolled_back} - {*closed}
+        to_close = [log.offset(seq) for seq in sorted(coming_again & reading.jobs.keys())]
     if not to_close and consequences.needs_transaction:
         to_close = [replace(log.offset(consequences.newest_commit), mode="append", where=None)]
     return [replace(entry, mode="append") if entry.mode == "empty" else entry for entry in to_close]
@@ -354,16 +377,17 @@ class _OpenBatches:
 
 
 def _open_batches(reading: _Reading) -> _OpenBatches:
-    log, table_state, still_open = reading.log, reading.view.table, reading.view.open
+    table_state, still_open = reading.view.table, reading.view.open
     outcomes = recovery.outcomes(still_open, table_state)
     in_table = {**{entry.seq: batch for entry, batch in outcomes.committed}, **table_state.beyond}
     is_out = {seq: recovery.rolled_back(batch, table_state.restores) for seq, batch in in_table.items()}
-    in_doubt = {e.seq for e in still_open if _is_about_another_table(reading, e.seq)}
+    in_doubt = {seq for seq, jobs in reading.jobs.items() if _is_about_another_table(reading, jobs)}
     rolled_back = tuple(seq for seq, is_lost in is_out.items() if is_lost and seq not in in_doubt)
     mixed = {
         e.seq: restore
         for e, batch in outcomes.committed
-        if e.seq not in rolled_back and (restore := restore_under_refresh(log, e, batch, table_state))
+        if e.seq not in rolled_back
+        and (restore := restore_under_refresh(e, batch, reading.jobs.get(e.seq), table_state))
     }
     not_told = [seq for seq, is_lost in is_out.items() if is_lost is None]
     undecidable = {*not_told, *(entry.seq for entry in outcomes.unclear), *in_doubt, *mixed}
@@ -374,13 +398,13 @@ def _open_batches(reading: _Reading) -> _OpenBatches:
             f"A RESTORE of {reading.table} (version {restore}) happened while the job of batch {seq} was "
             "replacing the rows. The table may hold both the rows that the RESTORE brought back and those of "
             "the batch.",
-            do=refresh_next(log.location),
+            do=refresh_next(reading.log.location),
         )
     elif undecidable:
         problem = _undecided(
             f"The log of {reading.table} does not show whether the rows of the open batches "
             f"{', '.join(map(str, sorted(undecidable)))} are in the table.",
-            do=refresh_next(log.location)
+            do=refresh_next(reading.log.location)
             if any(entry.overwrites_table for entry in still_open if entry.seq in undecidable)
             else "look at the table. If the rows are there, delete them. Then run "
             "`airflow scope accept-table --reload-undecidable`: the files of these batches are loaded again",
@@ -394,34 +418,31 @@ def _open_batches(reading: _Reading) -> _OpenBatches:
     )
 
 
-def _is_about_another_table(reading: _Reading, seq: int) -> bool:
+def _is_about_another_table(reading: _Reading, jobs: _Jobs) -> bool:
     """Whether what is known of a batch's jobs says nothing about the table that is there now.
 
-    A job leaves no transaction in the table. What the service says of it, and the versions that its
-    attempt and a decision name, are about the table and the rows of that time.
+    What the service says of a job, and the versions that its attempt and a decision name, are about the table
+    and the rows of that time.
     """
-    log, table_state, expected = reading.log, reading.view.table, reading.view.baseline[0]
-    attempts = [attempt for attempt in log.attempts(seq) if not attempt.void]
+    table_state, expected = reading.view.table, reading.view.baseline[0]
     if expected and table_state.identity and expected.table_id != table_state.identity.table_id:
-        return bool(attempts)
+        return jobs.before is not None
     newest = max((restore.version for restore in table_state.restores), default=-1)
-    decided = [log.find(Settlement, seq=seq, number=attempt.number) for attempt in attempts]
-    return any(settled is not None and settled.table_version < newest for settled in decided)
+    return any(version < newest for version in jobs.decided)
 
 
 def restore_under_refresh(
-    log: CheckpointLog, entry: OffsetEntry, committed: CommittedBatch, table_state: TableState
+    entry: OffsetEntry, committed: CommittedBatch, jobs: _Jobs | None, table_state: TableState
 ) -> int | None:
     """Find a RESTORE between the deletion of a refresh's job and its rows.
 
     What it brought back is in the table beside those rows. Only the attempt's beginning and the rows
     have versions that are known for sure, so a RESTORE just before the deletion counts as well.
     """
-    versions_before = [attempt.table_version for attempt in log.attempts(entry.seq) if not attempt.void]
-    if not entry.overwrites_table or not versions_before:
+    if not entry.overwrites_table or jobs is None or jobs.before is None:
         return None
     return next(
-        (r.version for r in table_state.restores if versions_before[-1] < r.version < committed.version), None
+        (r.version for r in table_state.restores if jobs.before < r.version < committed.version), None
     )
 
 
