@@ -30,7 +30,7 @@ from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import bad_records, dry_run, repair, takeover
 from airflow_provider_scope.protocol.intervals import IntervalLog
 from airflow_provider_scope.protocol.report import changes_text
-from airflow_provider_scope.protocol.view import check_view, pinned_columns, read_log
+from airflow_provider_scope.protocol.view import pinned_columns, read_log
 from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sql import literal, quoted
@@ -80,7 +80,7 @@ def status(args: Namespace) -> None:
     show_batches(view.open, "            ", view, lambda entry: [*jobs(entry), *_blocking(view, entry)])
     if args.interval is None:
         targets.show_intervals(args, table, log)
-    check_view(view, table)
+    view.check()
     if view.outcomes(view.open).unclear:
         say("what next   run `airflow scope accept-table`: it is not known whether a batch was committed")
     elif source_problem:

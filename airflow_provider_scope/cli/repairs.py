@@ -25,7 +25,7 @@ from airflow_provider_scope.protocol import acceptance, dbt_scope, first_run, re
 from airflow_provider_scope.protocol import vacuum as vacuums
 from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
 from airflow_provider_scope.protocol.takeover import Decision
-from airflow_provider_scope.protocol.view import check_view, read_log
+from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.values import counted, some_names, window_of_log
@@ -70,7 +70,7 @@ def abandon(args: Namespace) -> None:
     repair.existing_pipeline(log)
     engine = engine_of(args, log)
     view = read_log(log, engine, table)
-    check_view(view, table)
+    view.check()
     entry = repair.open_entry(view, args.seq, log.location)
     if not args.yes:
         show_batches([entry], "batch ", view)

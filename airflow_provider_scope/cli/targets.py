@@ -20,7 +20,7 @@ from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.intervals import IntervalLog, known_intervals
 from airflow_provider_scope.protocol.records import Settlement
-from airflow_provider_scope.protocol.view import check_decided, check_table, read_log
+from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.fate import job_id
 from airflow_provider_scope.scope.submission import JobSettings
@@ -182,8 +182,8 @@ def checked_view(log: CheckpointLog, engine: Engine, table: str) -> LogView:
     :raises TableError: A run would refuse the table.
     """
     view = read_log(log, engine, table)
-    check_table(view, table)
-    check_decided(view, table)
+    view.check_table()
+    view.check_decided()
     return view
 
 

@@ -19,7 +19,7 @@ from airflow_provider_scope.exceptions import InputError, ScopeProviderError
 from airflow_provider_scope.protocol import first_run, recovery
 from airflow_provider_scope.protocol.dry_run import InMemory
 from airflow_provider_scope.protocol.intervals import IntervalLog
-from airflow_provider_scope.protocol.view import check_decided, read_log
+from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.specs import Checkpoint, FileSource, Replace
@@ -298,7 +298,7 @@ def _fill(row: dict[str, Any], instance: Instance) -> None:
         execution.open(request)
     else:
         execution.check(request, view)
-    check_decided(view, table)
+    view.check_decided()
     if view.newest:
         row["lag"] = _lag_of_source(execution, request, view)
     row["state"] = "open" if view.open else "committed" if view.pipeline else "not begun"

@@ -17,8 +17,6 @@ from airflow_provider_scope.protocol.records import Acceptance, Settlement
 from airflow_provider_scope.protocol.repair import existing_pipeline
 from airflow_provider_scope.protocol.view import (
     LogView,
-    check_decided,
-    check_table,
     has_lost_rows,
     rows_in_table,
 )
@@ -137,11 +135,14 @@ class _Reading:
     """The records, then the table, then the entries: in the order of a run."""
 
     log: CheckpointLog
-    table: str
     view: LogView
     records: tuple[CommitRecord, ...]
     jobs: dict[int, _Jobs]
     """Those of the open batches that have any."""
+
+    @property
+    def table(self) -> str:
+        return self.view.location
 
     @property
     def has_state(self) -> bool:
@@ -169,8 +170,8 @@ class _Reading:
     def is_refused(self) -> bool:
         """Whether a run would refuse the table."""
         try:
-            check_table(self.view, self.table)
-            check_decided(self.view, self.table)
+            self.view.check_table()
+            self.view.check_decided()
         except TableError:
             return True
         expected, since = self.view.baseline
@@ -198,9 +199,9 @@ def _read(log: CheckpointLog, engine: Engine, table: str) -> _Reading:
     done = {record.seq for record in records}
     uncommitted = [log.offset(seq) for seq in logged if seq not in done]
     last_commit = records[-1] if records else None
-    view = LogView(log.location, pipeline, table_state, last_commit, accepted, newest, uncommitted)
+    view = LogView(table, log.location, pipeline, table_state, last_commit, accepted, newest, uncommitted)
     jobs = {entry.seq: jobs for entry in view.open if (jobs := _jobs_of(log, entry.seq))}
-    return _Reading(log, table, view, records, jobs)
+    return _Reading(log, view, records, jobs)
 
 
 def _jobs_of(log: CheckpointLog, seq: int) -> _Jobs | None:

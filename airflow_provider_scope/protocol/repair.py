@@ -9,7 +9,7 @@ from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.takeover import Epoch
-from airflow_provider_scope.protocol.view import LogView, check_view, read_log, record_commit
+from airflow_provider_scope.protocol.view import LogView, read_log, record_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ def abandon(
     """
     pipeline = existing_pipeline(log)
     view = read_log(log, engine, table)
-    check_view(view, table)
+    view.check()
     entry = open_entry(view, seq, log.location)
     committed = settled(view, entry)
     if committed is None and (view.table.identity or engine.fences_without_table):
@@ -97,10 +97,10 @@ def abandon(
             kept="the table, the log and all files",
             do="run the command again",
         )
-    record = record_commit(log, view, table, entry, committed, committed_at_ms=now_ms())
+    record = record_commit(log, view, entry, committed, committed_at_ms=now_ms())
     if record.table is None:
         view.table = engine.probe(table, pipeline.pipeline, view.baseline)
-        check_view(view, table)
+        view.check()
     audit.bring_up_to_date(entry, view.takeover)
     return record
 

@@ -20,7 +20,6 @@ from airflow_provider_scope.protocol.report import READ, BatchReport
 from airflow_provider_scope.protocol.view import (
     LogView,
     accept_missing_table,
-    check_view,
     commit_not_shown,
     loaded_in_table,
     pinned_columns,
@@ -75,6 +74,8 @@ class MicroBatchExecution:
     """What the run is asked to do, once it has begun."""
     report: RunReport
     """The report of the run, as far as it has come."""
+    view: LogView
+    """The log and the table, as far as the run knows them."""
 
     def __init__(
         self,
@@ -99,8 +100,6 @@ class MicroBatchExecution:
         self.is_warned = False
         self.first_batch: int | None = None
         """The first batch of this run, once it has read the log."""
-        self.view = LogView(log.location, None, recovery.MISSING_TABLE)
-        """The log and the table, as far as the run knows them; nothing is read before it begins."""
 
     def run(self, request: Request) -> RunReport:
         """Do steps 0 to 7 and give the report.
@@ -109,6 +108,7 @@ class MicroBatchExecution:
             that it names are complete.
         """
         self.request, self.report = request, self.source.begin_report(self.now_ms())
+        self.view = LogView(request.table, self.log.location, None, recovery.MISSING_TABLE)
         try:
             self._run()
         except ScopeProviderError as err:
@@ -168,7 +168,7 @@ class MicroBatchExecution:
     def _read_loaded(self) -> None:
         """Read which files were loaded, so that those that a full refresh leaves out are named."""
         try:
-            self.view.seen = loaded_in_table(self.log, self.audit, self.engine, self.view, self.request.table)
+            self.view.seen = loaded_in_table(self.log, self.audit, self.engine, self.view)
         except ScopeProviderError as err:
             self.report.warnings[READ] = (
                 "It is not known which loaded files the source no longer has. Their rows are not in the new "
@@ -177,7 +177,7 @@ class MicroBatchExecution:
 
     def _check(self, request: Request, view: LogView) -> None:
         """Refuse a table that diverged from the log, and entries that the source does not have."""
-        check_view(view, request.table, is_void=request.replaces_table)
+        view.check(is_void=request.replaces_table)
         if view.newest:
             self._check_kind(view.newest)
         for entry in view.open:
@@ -367,13 +367,11 @@ class MicroBatchExecution:
             still_open = {entry.seq for entry in self.view.open}
             closed = (entry.seq for entry in before if entry.seq not in still_open)
             self.report.superseded += tuple(seq for seq in closed if self.log.find_commit(seq) is None)
-        raise commit_not_shown(result.unclear[0], self.request.table)
+        raise commit_not_shown(result.unclear[0], self.view.location)
 
     def _record(self, entry: OffsetEntry, committed: CommittedBatch, *, already_there: bool) -> None:
         request, report = self.request, self.report
-        record = record_commit(
-            self.log, self.view, request.table, entry, committed, committed_at_ms=self.now_ms()
-        )
+        record = record_commit(self.log, self.view, entry, committed, committed_at_ms=self.now_ms())
         report.batches.append(BatchReport.of(entry, record, already_there=already_there))
         if bad_records.share(record.quarantined) > bad_records.WARN_ABOVE:
             message = request.address.complete(

@@ -11,7 +11,7 @@ from airflow_provider_scope.protocol.commands import RETAIN_AT_LEAST
 from airflow_provider_scope.protocol.derived import SeenFiles
 from airflow_provider_scope.protocol.records import Vacuumed
 from airflow_provider_scope.protocol.retention import Boundary, Progress
-from airflow_provider_scope.protocol.view import check_view, newest_not_abandoned, read_log
+from airflow_provider_scope.protocol.view import newest_not_abandoned, read_log
 
 if TYPE_CHECKING:
     from airflow_provider_scope.protocol.derived import AuditFiles
@@ -65,7 +65,7 @@ def purge_of(
         might be needed to accept the table.
     """
     view = read_log(log, engine, table)
-    check_view(view, table)
+    view.check()
     before = log.vacuumed()
     below, why = before.below, _why_not(view)
     folder: str | None = None

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 class LogView:
     """The log and the table as one run knows them; grows with every entry the run writes or reads."""
 
+    location: str
+    """Canonical URI of the table."""
     checkpoint: str
     """The folder of the log."""
     pipeline: Pipeline | None
@@ -124,6 +126,55 @@ class LogView:
         """The entries that still have to run, in order."""
         return recovery.open_entries(self.uncommitted, self.newest)
 
+    def check(self, *, is_void: bool = False) -> None:
+        """Refuse a table that diverged from the log, and a log that dbt-scope went on beside.
+
+        :param is_void: What is in the table is about to be replaced.
+        :raises TableDivergedError: See ``protocol.recovery``.
+        :raises WatermarkChangedError: See ``protocol.takeover``.
+        """
+        self.check_table(is_void=is_void)
+        if not is_void:
+            own_watermarks = takeover.known_watermarks(self.takeover, self.newest)
+            takeover.check_watermark(self.watermark, own_watermarks, self.checkpoint)
+
+    def check_table(self, *, is_void: bool = False) -> None:
+        """Refuse a table that diverged from the log; see ``protocol.recovery``.
+
+        :param is_void: What is in the table is about to be replaced.
+        :raises TableDivergedError: As said.
+        """
+        if self.is_table_missing:
+            if not is_void and not (self.open and self.open[0].overwrites_table):
+                raise recovery.missing_table_error(self.location, self.checkpoint)
+            return
+        expected, since = self.baseline
+        self.check_identity(expected)
+        recovery.check_version(self.table, since, self.location)
+        last, newest = self.last_commit, self.newest
+        newest_in_table = last.seq if last and last.table else -1
+        newest_entry = newest.seq if newest else -1
+        recovery.check_transaction(self.table, newest_in_table, newest_entry, self.location, self.checkpoint)
+        if not is_void:
+            self.check_given_up()
+
+    def check_identity(self, expected: TableIdentity | None) -> None:
+        """Refuse another table than the expected one; see ``protocol.recovery``."""
+        recovery.check_identity(self.table, expected, self.location, self.checkpoint)
+
+    def check_given_up(self) -> None:
+        """Refuse a table with a batch that was abandoned before there was one; see ``protocol.recovery``."""
+        recovery.check_given_up(self.table, self.first, self.location, self.checkpoint)
+
+    def check_decided(self) -> None:
+        """Refuse open batches of which the table does not show what became of them.
+
+        :raises BatchOutcomeUnknownError: As said.
+        """
+        unclear = self.outcomes(self.open).unclear
+        if unclear:
+            raise commit_not_shown(unclear[0], self.location)
+
     def append(self, entry: OffsetEntry) -> None:
         """Add an entry that was just logged."""
         if entry.refresh_start != self.refresh_start:
@@ -174,7 +225,9 @@ def _read(
     pipeline = log.pipeline()
     tail = Tail(log)
     last_commit = tail.commit(tail.committed[-1]) if tail.committed else None
-    view = LogView(log.location, pipeline, recovery.MISSING_TABLE, last_commit, log.newest_acceptance())
+    view = LogView(
+        location, log.location, pipeline, recovery.MISSING_TABLE, last_commit, log.newest_acceptance()
+    )
     view.watermark = tail.watermark
     view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
 
@@ -200,9 +253,7 @@ def _read(
     return view, min([unread, *tail.committed[:1], *tail.logged[:1]])
 
 
-def loaded_in_table(
-    log: CheckpointLog, audit: AuditFiles, engine: Engine, view: LogView, location: str
-) -> History:
+def loaded_in_table(log: CheckpointLog, audit: AuditFiles, engine: Engine, view: LogView) -> History:
     """Read which files the table has rows of.
 
     Those since the last full refresh that reached the table: a newer one may have been logged, and have died.
@@ -223,7 +274,7 @@ def loaded_in_table(
             loaded.update(log.offset(seq).slice.audited)
     identity = view.table.identity
     if view.pipeline and identity and identity.restore_version is not None:
-        table_state = engine.probe(location, view.pipeline.pipeline, (None, -1))
+        table_state = engine.probe(view.location, view.pipeline.pipeline, (None, -1))
         entries, taken = rows_in_table(log, view.takeover, table_state)
         if not log.first:  # of purged entries, only the history above tells
             loaded = SeenFiles(taken_files(log, taken))
@@ -291,7 +342,6 @@ def _history_lost(log: CheckpointLog, epoch: Epoch, unread: int) -> CheckpointGa
 def record_commit(
     log: CheckpointLog,
     view: LogView,
-    location: str,
     entry: OffsetEntry,
     committed: CommittedBatch,
     *,
@@ -304,10 +354,11 @@ def record_commit(
 
     :raises TableDivergedError: The table is not the one of the record below.
     """
-    recovery.check_identity(view.table, view.baseline[0], location, view.checkpoint)
+    view.check_identity(view.baseline[0])
     if view.table.identity is None and not committed.abandoned:
         raise TableGoneError(
-            f"The engine says that batch {entry.seq} is in the table, but there is no table at {location}.",
+            f"The engine says that batch {entry.seq} is in the table, but there is no table at "
+            f"{view.location}.",
             kept="the log; the batch stays open",
             do="if the table was removed, restore it; if the engine writes elsewhere, correct "
             "delta_location: it must mean the same table to Airflow's workers and to the engine",
@@ -322,7 +373,7 @@ def record_commit(
         first, _ = recovery.baseline(
             view.pipeline, log.commit(committed_numbers[-1]), log.newest_acceptance()
         )
-        recovery.check_identity(view.table, first, location, view.checkpoint)
+        view.check_identity(first)
     state, is_lost = _state_after(view, entry, committed)
     record = log.put_commit(
         CommitRecord(
@@ -344,7 +395,7 @@ def record_commit(
     )
     view.record(record, entry)
     if record.table is None:
-        recovery.check_given_up(view.table, view.first, location, view.checkpoint)
+        view.check_given_up()
     return record
 
 
@@ -362,54 +413,6 @@ def _state_after(view: LogView, entry: OffsetEntry, committed: CommittedBatch) -
     if accepted and accepted.after_commit >= (last.seq if last else -1):
         return accepted.state, accepted.state_unknown
     return (last.state, last.state_unknown) if last else (None, False)
-
-
-def check_view(view: LogView, location: str, *, is_void: bool = False) -> None:
-    """Refuse a table that diverged from the log, and a log that dbt-scope went on beside.
-
-    :param is_void: What is in the table is about to be replaced.
-    :raises TableDivergedError: See ``protocol.recovery``.
-    :raises WatermarkChangedError: See ``protocol.takeover``.
-    """
-    check_table(view, location, is_void=is_void)
-    if not is_void:
-        own_watermarks = takeover.known_watermarks(view.takeover, view.newest)
-        takeover.check_watermark(view.watermark, own_watermarks, view.checkpoint)
-
-
-def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
-    """Refuse a table that diverged from the log; see ``protocol.recovery``.
-
-    :param is_void: What is in the table is about to be replaced.
-    :raises TableDivergedError: As said.
-    """
-    if view.is_table_missing:
-        if not is_void and not (view.open and view.open[0].overwrites_table):
-            raise recovery.missing_table_error(location, view.checkpoint)
-        return
-    expected, since = view.baseline
-    recovery.check_identity(view.table, expected, location, view.checkpoint)
-    recovery.check_version(view.table, since, location)
-    is_in_table = view.last_commit and view.last_commit.table
-    recovery.check_transaction(
-        view.table,
-        view.last_commit.seq if view.last_commit and is_in_table else -1,
-        view.newest.seq if view.newest else -1,
-        location,
-        view.checkpoint,
-    )
-    if not is_void:
-        recovery.check_given_up(view.table, view.first, location, view.checkpoint)
-
-
-def check_decided(view: LogView, location: str) -> None:
-    """Refuse open batches of which the table does not show what became of them.
-
-    :raises BatchOutcomeUnknownError: As said.
-    """
-    unclear = view.outcomes(view.open).unclear
-    if unclear:
-        raise commit_not_shown(unclear[0], location)
 
 
 def commit_not_shown(entry: OffsetEntry, location: str) -> BatchOutcomeUnknownError:
