@@ -400,8 +400,7 @@ def continuation(log: CheckpointLog, now_ms: int) -> tuple[Takeover, DbtScopeSta
     """
     newest = log.newest_offset()
     before = log.takeover(newest)
-    own_watermarks = takeover.known_watermarks(before, newest)
-    if not takeover.was_written_around(log.watermark(), own_watermarks):
+    if not takeover.was_written_around(log.watermark(), before, newest):
         return None
     still_open = [entry.seq for entry in repair.open_entries(log)]
     if still_open:
@@ -416,7 +415,7 @@ def continuation(log: CheckpointLog, now_ms: int) -> tuple[Takeover, DbtScopeSta
         store = store_of(newest.slice.audited[0].path)
     state = read_state(log.storage, log.location, store)
     if state is None:
-        takeover.check_watermark(None, own_watermarks, log.location)
+        takeover.check_watermark(None, before, newest, log.location)
         return None
     _check_continues(state, before, newest, log.location)
     number, seq = before.number + 1 if before else 0, newest.seq + 1 if newest else 0

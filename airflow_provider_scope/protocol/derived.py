@@ -457,8 +457,7 @@ class AuditFiles:
         if stored_watermark == expected_watermark and not everything:
             return False
         if takeover.is_dbt_scopes(stored_watermark) or not everything:
-            own_watermarks = takeover.known_watermarks(newest, last)
-            takeover.check_watermark(stored_watermark, own_watermarks, self.log.location)
+            takeover.check_watermark(stored_watermark, newest, last, self.log.location)
         covered = None if everything else takeover.covered(stored_watermark)
         if covered and covered[0] > last.seq:
             return False  # another run is further on, and has written this already

@@ -18,7 +18,7 @@ from airflow_provider_scope.sources.files.discovery import is_changed
 from airflow_provider_scope.values import OTHERS_NAMED, iso_time, some_names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.sources.files.discovery import Status, Tally
@@ -213,25 +213,17 @@ def _as_object(data: bytes | None) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def known_watermarks(newest: Takeover | None, entry: OffsetEntry | None) -> frozenset[str]:
-    """Return the digests of the ``watermark.json`` of dbt-scope that a log took into account.
+def was_written_around(watermark: bytes | None, newest: Takeover | None, entry: OffsetEntry | None) -> bool:
+    """Return whether another program wrote ``watermark.json`` after this pipeline began, or deleted it.
 
     :param newest: The newest takeover.
     :param entry: The newest entry.
     """
-    digests = (newest and newest.watermark, entry and entry.void_watermark)
-    return frozenset(name for name in digests if name)
-
-
-def was_written_around(watermark: bytes | None, known: Collection[str]) -> bool:
-    """Return whether another program wrote ``watermark.json`` after this pipeline began, or deleted it.
-
-    :param known: Digests of those of dbt-scope that the log took into account.
-    """
-    if not known:
+    taken_into_account = (newest and newest.watermark, entry and entry.void_watermark)
+    if not any(taken_into_account):
         return is_dbt_scopes(watermark)
     # dbt-scope's full refresh begins by deleting it; an upload that was cut short leaves it empty.
-    return covered(watermark) is None and digest(watermark or b"") not in known
+    return covered(watermark) is None and digest(watermark or b"") not in taken_into_account
 
 
 def void_watermark(watermark: bytes | None, newest: Takeover | None, entry: OffsetEntry | None) -> str | None:
@@ -240,17 +232,19 @@ def void_watermark(watermark: bytes | None, newest: Takeover | None, entry: Offs
     :param newest: The newest takeover.
     :param entry: The entry before the refresh.
     """
-    if was_written_around(watermark, known_watermarks(newest, entry)):
+    if was_written_around(watermark, newest, entry):
         return digest(watermark or b"")
     return entry.void_watermark if entry else None
 
 
-def check_watermark(watermark: bytes | None, known: Collection[str], checkpoint: str) -> None:
+def check_watermark(
+    watermark: bytes | None, newest: Takeover | None, entry: OffsetEntry | None, checkpoint: str
+) -> None:
     """Refuse a checkpoint that another program has advanced since this pipeline began.
 
     :raises WatermarkChangedError: As said.
     """
-    if not was_written_around(watermark, known):
+    if not was_written_around(watermark, newest, entry):
         return
     value = _as_object(watermark) or {}
     if watermark is None:

@@ -135,8 +135,7 @@ class LogView:
         """
         self.check_table(is_void=is_void)
         if not is_void:
-            own_watermarks = takeover.known_watermarks(self.takeover, self.newest)
-            takeover.check_watermark(self.watermark, own_watermarks, self.checkpoint)
+            takeover.check_watermark(self.watermark, self.takeover, self.newest, self.checkpoint)
 
     def check_table(self, *, is_void: bool = False) -> None:
         """Refuse a table that diverged from the log; see ``protocol.recovery``.
