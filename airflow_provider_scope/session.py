@@ -27,7 +27,7 @@ from airflow_provider_scope.protocol.derived import AuditFiles
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.protocol.run import MicroBatchExecution
-from airflow_provider_scope.protocol.source import Request
+from airflow_provider_scope.protocol.source import Request, Source
 from airflow_provider_scope.python_rows import to_dataframe
 from airflow_provider_scope.sources.cursor.spec import TableSource, bound_of
 from airflow_provider_scope.spark.commit import commit_once
@@ -235,26 +235,18 @@ def _rows(spark: SparkSession, data: DataFrame | Iterable[Any], schema: str | No
 
 
 @dataclass
-class _Rows:
+class _Rows(Source):
     """The source of one load: one batch, which holds what the caller gave."""
 
     load_id: str
     kind: ClassVar[str] = RowSlice.kind
     one_at_a_time: ClassVar[bool] = True
-    reads_history: ClassVar[bool] = False
     says_from_when: ClassVar[bool] = True
     """Every load is new: rows of others in the table are no reason to doubt."""
-    interval: ClassVar[str | None] = None
     remaining: ClassVar[int] = 0
 
     def begin_report(self, now_ms: int) -> RunReport:
         return RunReport(roots=(), now_ms=now_ms)
-
-    def take_over(self, *_: object) -> bool:
-        return False
-
-    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
-        """Refuse nothing: a load has no interval."""
 
     def check(self, entry: OffsetEntry) -> None:
         """Nothing can be wrong with it."""

@@ -22,11 +22,12 @@ from airflow_provider_scope.protocol.intervals import IntervalLog
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.specs import Checkpoint, FileSource, Replace
 from airflow_provider_scope.specs.ingest import ARGUMENTS
 from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.validation import from_dict
-from airflow_provider_scope.values import FileSlice, Window, iso_time
+from airflow_provider_scope.values import Window, iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -324,7 +325,7 @@ def _check_first_interval(ingest: Ingest, table: str, log: CheckpointLog, engine
     # A cursor begins at the start of the interval, which says what is new.
     is_checked = isinstance(ingest.source, FileSource) and not is_allowed
     if is_checked and first_run.table_of_others(any_interval, engine, table):
-        raise recovery.rows_of_others(table, log.location, FileSlice.kind, any_interval.window.name)
+        raise recovery.rows_of_others(table, log.location, Files.begins_after, any_interval.window.name)
 
 
 def _lag_of_source(execution: MicroBatchExecution, request: Request, view: LogView) -> str | None:

@@ -42,7 +42,7 @@ def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request, s
     if log.is_begun():
         return False
     if not log.shares_table():
-        raise recovery.rows_of_others(request.table, log.location, source.kind, source.interval)
+        raise recovery.rows_of_others(request.table, log.location, source.begins_after, source.interval)
     return True
 
 

@@ -234,26 +234,20 @@ def check_transaction(
         )
 
 
-_BEGINS_AFTER = {
-    "files": "set starting_timestamp to a time after its files",
-    "cursor": "set cursor.initial_value to a value after its rows",
-    "versions": "set start_version to the version after those that are loaded",
-}
-"""Kind of a source -> how a first run leaves out what is in the table."""
-
-
-def rows_of_others(location: str, checkpoint: str, kind: str, interval: str | None) -> TableDivergedError:
+def rows_of_others(
+    location: str, checkpoint: str, begins_after: str, interval: str | None
+) -> TableDivergedError:
     """Return the error for a first run on a table with rows.
 
-    :param kind: The kind of the slices of the source.
+    :param begins_after: What the user does so that it leaves out what is in the table; empty: that cannot be.
     :param interval: The name of the interval that the run loads, if it loads one.
     """
     advice = "To load everything again and replace all rows, run once with full_refresh=True"
     if interval:
         advice = "To replace the rows of the interval, use write=Replace(where=…)"
-    elif kind in _BEGINS_AFTER:
+    elif begins_after:
         advice += (
-            f". To leave out what is in the table, {_BEGINS_AFTER[kind]}, and leave that set: without it, "
+            f". To leave out what is in the table, {begins_after}, and leave that set: without it, "
             "everything before would be loaded again"
         )
     return _diverged(

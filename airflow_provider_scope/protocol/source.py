@@ -69,7 +69,7 @@ class Source(Protocol):
 
     A slice must give the same rows whenever it is read, or an error: a batch that died is run again. What
     is new follows from the log and ``discover`` alone, so that whoever plans after the same entries does
-    not plan what they hold.
+    not plan what they hold. What has a body here holds for most sources.
     """
 
     @property
@@ -83,14 +83,21 @@ class Source(Protocol):
     @property
     def reads_history(self) -> bool:
         """Whether the run reads the files of all slices since the refresh into its view."""
+        return False
 
     @property
     def says_from_when(self) -> bool:
         """Whether the user said where to begin, so that the rows of others can be in the table."""
 
     @property
+    def begins_after(self) -> str:
+        """What the user does so that a first run leaves out what is in the table; empty: that cannot be."""
+        return ""
+
+    @property
     def interval(self) -> str | None:
         """The name of the interval that the run loads; None if it loads all."""
+        return None
 
     def begin_report(self, now_ms: int) -> RunReport:
         """Return the report of a run, with what only this source knows of it."""
@@ -100,6 +107,7 @@ class Source(Protocol):
 
         :return: Whether the log has to be read again: there is a record now, or another run logged a batch.
         """
+        return False
 
     def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
         """Refuse to begin an interval of which ``mode="incremental"`` has loaded something.
@@ -107,6 +115,7 @@ class Source(Protocol):
         :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
         :raises InputError: As said.
         """
+        return
 
     def check(self, entry: OffsetEntry) -> None:
         """Refuse a slice that this source does not have: the checkpoint is untrusted input.

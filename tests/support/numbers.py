@@ -15,12 +15,12 @@ from airflow_provider_scope.exceptions import (
     SourceNotFoundError,
 )
 from airflow_provider_scope.protocol.report import RunReport
+from airflow_provider_scope.protocol.source import Source
 from airflow_provider_scope.values import KINDS, WithoutState
 from tests.support.delta_engine import TABLE, DeltaEngine
 from tests.support.memory_engine import MemoryEngine, Row
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.source import Request
@@ -61,7 +61,7 @@ def row_of(number: int) -> Row:
 
 
 @dataclass
-class Numbers:
+class Numbers(Source):
     """Many slices at once: all that are not given up tell what is new."""
 
     log: CheckpointLog
@@ -69,19 +69,11 @@ class Numbers:
     at_most: int
     kind: ClassVar[str] = NumberSlice.kind
     one_at_a_time: ClassVar[bool] = False
-    reads_history: ClassVar[bool] = False  # of files; this one has a history of its own
     says_from_when: ClassVar[bool] = False
-    interval: ClassVar[str | None] = None
     found: list[int] = field(default_factory=list)
 
     def begin_report(self, now_ms: int) -> RunReport:
         return RunReport(roots=(self.path,), now_ms=now_ms)
-
-    def take_over(self, *_: object) -> bool:
-        return False
-
-    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
-        """It loads no intervals."""
 
     def check(self, entry: OffsetEntry) -> None:
         if not 0 <= entry.slice.first <= entry.slice.last:

@@ -17,11 +17,15 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol import first_run, recovery
 from airflow_provider_scope.protocol.records import Pipeline
+from airflow_provider_scope.sources.cursor.source import CursorRows
+from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.values import Window
 from tests.crash.scenarios import VanishingFile
 from tests.crash.world import NOW_MS, DeltaWorld, World
 from tests.support.delta_engine import TABLE, local
 from tests.support.faulty_storage import Call, fails_at, open_gate
+from tests.support.numbers import Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,16 +66,16 @@ def test_a_table_with_rows_of_others_is_refused_and_the_ways_on_are_named(world)
 
 
 @pytest.mark.parametrize(
-    ("kind", "way"),
+    ("source", "way"),
     [
-        ("files", "starting_timestamp"),
-        ("cursor", "cursor.initial_value"),
-        ("versions", "start_version"),
-        ("rows", None),
+        (Files, "starting_timestamp"),
+        (CursorRows, "cursor.initial_value"),
+        (ChangeRows, "start_version"),
+        (Numbers(None, "", 1), None),
     ],
 )
-def test_the_ways_on_are_those_of_the_source(kind, way):
-    do = recovery.rows_of_others("/t", "/c", kind, None).do
+def test_the_ways_on_are_those_of_the_source(source, way):
+    do = recovery.rows_of_others("/t", "/c", source.begins_after, None).do
 
     named = [one for one in ("starting_timestamp", "cursor.initial_value", "start_version") if one in do]
     assert named == ([way] if way else [])

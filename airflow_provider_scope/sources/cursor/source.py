@@ -10,6 +10,7 @@ from deltalake.schema import PrimitiveType
 from airflow_provider_scope.delta.log import open_source, read_commit
 from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
 from airflow_provider_scope.protocol.report import RunReport
+from airflow_provider_scope.protocol.source import Source
 from airflow_provider_scope.sources.cursor import newer
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.cursor.spec import bound_of
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class CursorRows:
-    """The rows of a table or a database by a cursor; see ``protocol.source.Source``."""
+class CursorRows(Source):
+    """The rows of a table or a database by a cursor."""
 
     kind: ClassVar[str] = CursorSlice.kind
     one_at_a_time: ClassVar[bool] = True
-    reads_history: ClassVar[bool] = False
+    begins_after: ClassVar[str] = "set cursor.initial_value to a value after its rows"
     spec: TableSource | JdbcSource
     """What the user wrote, with the canonical URI of a table's folder."""
     log: CheckpointLog
@@ -101,10 +102,6 @@ class CursorRows:
     def begin_report(self, now_ms: int) -> RunReport:
         """Start a report that names the table."""
         return RunReport(roots=(self.table,), now_ms=now_ms)
-
-    def take_over(self, *_: object) -> bool:
-        """No other program loads by a cursor: there is nothing to take over."""
-        return False
 
     def check(self, entry: OffsetEntry) -> None:
         """Refuse an entry whose state cannot be read.

@@ -12,6 +12,7 @@ from airflow_provider_scope.delta.commit import explaining_damage, path_of
 from airflow_provider_scope.delta.log import open_source, open_table, read_commit
 from airflow_provider_scope.exceptions import ChangeFeedError
 from airflow_provider_scope.protocol.report import READ, REMAINING, RunReport
+from airflow_provider_scope.protocol.source import Source
 from airflow_provider_scope.sources.feed import columns as feed_columns
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.validation import instant_ms
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_scope.delta.schema import Struct
-    from airflow_provider_scope.protocol.derived import AuditFiles
-    from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.source import Request
     from airflow_provider_scope.protocol.view import LogView
@@ -135,13 +134,12 @@ class SourceLog:
 
 
 @dataclass(kw_only=True)
-class ChangeRows:
-    """The changes of a Delta table by version; see ``protocol.source.Source`` and ``specs.CdfSource``."""
+class ChangeRows(Source):
+    """The changes of a Delta table by version; see ``specs.CdfSource``."""
 
     kind: ClassVar[str] = VersionSlice.kind
     one_at_a_time: ClassVar[bool] = True
-    reads_history: ClassVar[bool] = False
-    interval: ClassVar[str | None] = None
+    begins_after: ClassVar[str] = "set start_version to the version after those that are loaded"
     spec: CdfSource
     """What the user wrote, with the canonical URI of the table."""
     place: str
@@ -176,13 +174,6 @@ class ChangeRows:
     def begin_report(self, now_ms: int) -> RunReport:
         """Start a report that names the table."""
         return RunReport(roots=(self.table,), now_ms=now_ms)
-
-    def take_over(self, *_: object) -> bool:
-        """No other program loads a feed: there is nothing to take over."""
-        return False
-
-    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
-        """Refuse nothing: a feed loads no intervals."""
 
     def check(self, entry: OffsetEntry) -> None:
         """Refuse an entry of another load, and one whose state cannot be read.

@@ -11,6 +11,7 @@ from airflow_provider_scope.protocol import dbt_scope
 from airflow_provider_scope.protocol.dry_run import InMemory
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE
 from airflow_provider_scope.protocol.report import READ, RunReport, check_loadable
+from airflow_provider_scope.protocol.source import Source
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.sources.files import discovery
 from airflow_provider_scope.sources.files.discovery import History, Rules
@@ -47,11 +48,12 @@ class Listing(Protocol):
 
 
 @dataclass(kw_only=True)
-class Files:
-    """The files below some folders; see ``protocol.source.Source``."""
+class Files(Source):
+    """The files below some folders."""
 
     kind: ClassVar[str] = FileSlice.kind
     one_at_a_time: ClassVar[bool] = False
+    begins_after: ClassVar[str] = "set starting_timestamp to a time after its files"
     log: CheckpointLog
     listing: Listing
     roots: tuple[str, ...]
