@@ -116,14 +116,12 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """``@rowset = EXTRACT … FROM "…", … USING Extractor();``."""
+    """``@rowset = EXTRACT … FROM "…", … USING Extractors.SStream();``."""
 
     rowset: str
     columns: tuple[Column, ...]
     virtual: tuple[VirtualColumn, ...]
     files: tuple[str, ...]
-    extractor: str
-    """With dots, without its parentheses: ``Extractors.SStream``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,25 +364,20 @@ class _Parser(TokenReader):
         files = [self.take("string", "a file")]
         while self.accept(","):
             files.append(self.take("string", "a file"))
-        self.expect("USING")
-        return Extract(rowset, tuple(columns), tuple(virtual), tuple(files), self.call())
+        self.expect("USING", "Extractors", ".", "SStream", "(", ")")
+        return Extract(rowset, tuple(columns), tuple(virtual), tuple(files))
 
     def virtual(self) -> VirtualColumn:
         name = self.name()
         self.expect("=")
         token = self.token
-        function = self.call()
+        self.expect("FILE", ".")
+        function = f"FILE.{self.name()}"
+        self.expect("(", ")")
         functions = VIRTUAL_FUNCTIONS.values()
         if function not in functions:
             self.fail("one of " + ", ".join(f"{supported}()" for supported in functions), token)
         return VirtualColumn(name, function)
-
-    def call(self) -> str:
-        parts = [self.name()]
-        while self.accept("."):
-            parts.append(self.name())
-        self.expect("(", ")")
-        return ".".join(parts)
 
     def column(self) -> Column:
         name = self.name()

@@ -392,8 +392,8 @@ def parse_type(text: str) -> ScopeType:
     return column_type
 
 
-def scope_type(spark: str, *, nullable: bool = True) -> str:
-    """Return the SCOPE type of a Spark type as ``simpleString`` gives it.
+def scope_type(spark: str) -> str:
+    """Return the SCOPE type, with null, of a Spark type as ``simpleString`` gives it.
 
     :raises InputError: SCOPE has none.
     """
@@ -405,7 +405,7 @@ def scope_type(spark: str, *, nullable: bool = True) -> str:
             kept="everything; no job was submitted",
             do="use one of: " + ", ".join([*_FROM_SPARK, "decimal(p,s)"]),
         )
-    return name + ("?" if nullable and name in _VALUE_TYPES else "")
+    return name + ("?" if name in _VALUE_TYPES else "")
 
 
 def _type(words: list[str], text: str) -> ScopeType:

@@ -27,6 +27,8 @@ OVER = ("failed", "success", "skipped", "upstream_failed", "removed")
 SHORTEST_HOLD_SECONDS = 10.0
 """A trigger that fires sooner makes Airflow 3.3 fail the task: the executor's event of the part that
 deferred is processed after the task was queued again."""
+UNREACHABLE_SECONDS = 900.0
+"""How long no look at a job may succeed before its trigger fires."""
 
 
 class JobTrigger(BaseTrigger):
@@ -38,7 +40,6 @@ class JobTrigger(BaseTrigger):
     :param job_id: The job.
     :param poll_interval: Seconds between two looks, at least 10; None is the connection's.
     :param deadline: When to fire although the job runs, seconds since the epoch; None is never.
-    :param unreachable_seconds: How long no look may succeed before it fires.
     :param first_batch: Given back with the event: where the run began that waits.
     """
 
@@ -49,7 +50,6 @@ class JobTrigger(BaseTrigger):
         job_id: str,
         poll_interval: float | None = None,
         deadline: float | None = None,
-        unreachable_seconds: float = 900.0,
         first_batch: int | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow has no annotations here
@@ -57,7 +57,6 @@ class JobTrigger(BaseTrigger):
         self.job_id = job_id
         self.poll_interval = poll_interval
         self.deadline = deadline
-        self.unreachable_seconds = unreachable_seconds
         self.first_batch = first_batch
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -69,7 +68,6 @@ class JobTrigger(BaseTrigger):
                 "job_id": self.job_id,
                 "poll_interval": self.poll_interval,
                 "deadline": self.deadline,
-                "unreachable_seconds": self.unreachable_seconds,
                 "first_batch": self.first_batch,
             },
         )
@@ -131,7 +129,7 @@ class JobTrigger(BaseTrigger):
                 except ScopeProviderError as err:
                     failures += 1
                     self.log.warning("the job %s could not be checked: %s", self.job_id, err)
-                    if time.time() - answered > self.unreachable_seconds:
+                    if time.time() - answered > UNREACHABLE_SECONDS:
                         return "service unreachable"
                 step = next_step(
                     job,

@@ -144,7 +144,6 @@ def test_a_trigger_is_stored_as_ids_and_numbers():
             "job_id": "j",
             "poll_interval": 3,
             "deadline": 7.5,
-            "unreachable_seconds": 900.0,
             "first_batch": None,
         },
     )

@@ -98,7 +98,6 @@ def test_every_form_of_the_statements_is_read():
             (Column("a", "int"), Column("b", "DateTime?")),
             (VirtualColumn("u", "FILE.URI"),),
             ("f1", "f2"),
-            "Extractors.SStream",
         ),
         Assign("e", Fragment("SELECT a FROM @d /* ; */ WHERE b.Split(';')[0] == \"x\"")),
         AddColumn("t", Column("d e", "SQL.MAP<string,int?>")),

@@ -60,18 +60,17 @@ def test_other_text_is_not_a_type(text):
 
 
 @pytest.mark.parametrize(
-    ("spark", "nullable", "scope"),
+    ("spark", "scope"),
     [
-        ("bigint", True, "long?"),
-        ("bigint", False, "long"),
-        ("string", False, "string"),
-        ("binary", True, "byte[]"),
-        ("decimal(10,2)", True, "decimal?"),
-        ("timestamp", True, "DateTime?"),
+        ("bigint", "long?"),
+        ("string", "string"),
+        ("binary", "byte[]"),
+        ("decimal(10,2)", "decimal?"),
+        ("timestamp", "DateTime?"),
     ],
 )
-def test_a_spark_type_has_a_scope_type(spark, nullable, scope):
-    assert scope_type(spark, nullable=nullable) == scope
+def test_a_spark_type_has_a_scope_type(spark, scope):
+    assert scope_type(spark) == scope
 
 
 def test_a_spark_type_without_a_scope_type_is_refused():

@@ -75,8 +75,8 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
         server.shutdown()
 
 
-def a_trigger(number: int, **more: Any) -> JobTrigger:
-    return JobTrigger(conn_id="cluster", job_id=f"Job-{number}", poll_interval=INTERVAL, **more)
+def a_trigger(number: int) -> JobTrigger:
+    return JobTrigger(conn_id="cluster", job_id=f"Job-{number}", poll_interval=INTERVAL)
 
 
 async def event_of(trigger: JobTrigger) -> dict[str, Any]:
@@ -115,11 +115,14 @@ def test_each_trigger_is_told_of_its_own_job(manager: ResourceManager) -> None:
     assert job_trigger._LOOKS == {} or all(not looks for looks in job_trigger._LOOKS.values())
 
 
-def test_a_manager_that_fails_is_asked_once_for_all_that_wait(manager: ResourceManager) -> None:
+def test_a_manager_that_fails_is_asked_once_for_all_that_wait(
+    manager: ResourceManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manager.fails = True
+    monkeypatch.setattr(job_trigger, "UNREACHABLE_SECONDS", 0.0)
 
     async def wait() -> list[dict[str, Any]]:
-        triggers = [a_trigger(number, unreachable_seconds=0.0) for number in range(20)]
+        triggers = [a_trigger(number) for number in range(20)]
         return [*await asyncio.gather(*map(event_of, triggers))]
 
     events = asyncio.run(wait())
