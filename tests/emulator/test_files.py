@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from urllib.parse import quote
 
 import pytest
 import requests
@@ -173,17 +172,6 @@ def test_case_43_the_time_of_a_folder_moves_with_its_direct_children_alone(files
     assert moved(lambda: files.create("d/c/new", b"")) == [False, True]
     assert moved(lambda: files.call("POST", "APPEND", "d/c/f", data=b"2", append="true")) == [False, False]
     assert moved(lambda: files.call("DELETE", "DELETE", "d/new")) == [True, False]
-
-
-@pytest.mark.parametrize(
-    "name", ["a b", "a+b", "a#b", "a?b", "a%b", "a%20b", "a&b", "a,b", "ä€😀", "12,+3#456?.txt"]
-)
-def test_case_44_names_come_back_as_they_were(files, name):
-    assert files.create(f"/d//{quote(name)}", b"x").status_code == 201
-    assert files.names("d") == [name]
-    assert files.read(f"d/{quote(name)}").content == b"x"
-    assert files.call("PUT", "RENAME", f"d/{quote(name)}", destination=f"e{name}").json() == {"boolean": True}
-    assert f"e{name}" in files.names()
 
 
 def test_case_49_a_listing_loses_and_doubles_nothing_while_files_come_in(files, emulator, root):

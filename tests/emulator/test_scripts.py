@@ -16,7 +16,6 @@ from airflow_provider_scope.emulator.scripts import ScriptRunner, Task
 from tests.emulator.conftest import Jobs
 
 LOCATION = "abfss://lake@acct.dfs.core.windows.net/tables/orders"
-VIRTUAL = "    source_file_uri = FILE.URI(), source_file_length = FILE.LENGTH(),"
 
 
 def script(*files, refresh=False, select="SELECT id, name, uri FROM @data", location=LOCATION):
