@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.seen import Tally
     from airflow_provider_scope.protocol.view import LogView
-    from airflow_provider_scope.sources.files.discovery import Tally
     from airflow_provider_scope.stores.protocol import Storage
     from airflow_provider_scope.values import FileEntry
 

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from airflow_provider_scope.exceptions import RecordsVacuumedError, StorageError
 from airflow_provider_scope.protocol import retention, takeover
 from airflow_provider_scope.protocol.retention import MERGED_AT_MOST, Segment
+from airflow_provider_scope.protocol.seen import LISTED_AT_ONCE, History, status
 from airflow_provider_scope.protocol.takeover import Epoch
-from airflow_provider_scope.sources.files.discovery import LISTED_AT_ONCE, History, status
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
+    from airflow_provider_scope.protocol.seen import Seen, Status
     from airflow_provider_scope.protocol.takeover import Takeover
-    from airflow_provider_scope.sources.files.discovery import Seen, Status
     from airflow_provider_scope.values import FileEntry
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.protocol.derived import AuditFiles
 from airflow_provider_scope.protocol.log import CheckpointLog
-from airflow_provider_scope.sources.files.discovery import History
+from airflow_provider_scope.protocol.seen import History
 from airflow_provider_scope.values import Window, iso_time, overlapping, window_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import EmptyRefreshError, SourceEmptyError
 from airflow_provider_scope.protocol import bad_records
-from airflow_provider_scope.sources.files.discovery import Tally
+from airflow_provider_scope.protocol.seen import Tally
 from airflow_provider_scope.values import FileEntry, base_name, iso_time, printable
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, WatermarkChangedError
 from airflow_provider_scope.protocol.records import FORMAT
-from airflow_provider_scope.sources.files.discovery import is_changed
+from airflow_provider_scope.protocol.seen import is_changed
 from airflow_provider_scope.values import OTHERS_NAMED, iso_time, some_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
-    from airflow_provider_scope.sources.files.discovery import Status, Tally
+    from airflow_provider_scope.protocol.seen import Status, Tally
     from airflow_provider_scope.values import FileEntry
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.retention import Group, Segment
+    from airflow_provider_scope.protocol.seen import History
     from airflow_provider_scope.protocol.view import LogView
-    from airflow_provider_scope.sources.files.discovery import History
 
 AT_ONCE = 500
 """Entries whose files are compared with the segments together."""

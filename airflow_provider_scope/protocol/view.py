@@ -17,8 +17,8 @@ from airflow_provider_scope.protocol.log import Tail
 from airflow_provider_scope.protocol.records import Acceptance, CommitRecord
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import BatchReport
+from airflow_provider_scope.protocol.seen import History
 from airflow_provider_scope.protocol.takeover import Epoch
-from airflow_provider_scope.sources.files.discovery import History
 from airflow_provider_scope.values import FileSlice
 
 if TYPE_CHECKING:

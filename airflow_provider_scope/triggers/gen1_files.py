@@ -26,8 +26,8 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
 )
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
+from airflow_provider_scope.protocol.seen import Tally
 from airflow_provider_scope.sources.files.arrival import TRIES, Requirements, absent, arrived, next_look
-from airflow_provider_scope.sources.files.discovery import Tally
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.stores.kinds import kind_of, place_of
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Connection
 
+    from airflow_provider_scope.protocol.seen import History
     from airflow_provider_scope.sources.files.arrival import Arrival, NextLook
-    from airflow_provider_scope.sources.files.discovery import History
     from airflow_provider_scope.values import FileEntry
 
 PATTERNS = (r".*\.ss$",)

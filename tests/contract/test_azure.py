@@ -15,7 +15,7 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
     StorageError,
 )
-from airflow_provider_scope.sources.files.discovery import is_changed
+from airflow_provider_scope.protocol.seen import is_changed
 from airflow_provider_scope.stores.azure import AzureStorage
 from tests.support import azurite
 from tests.support.connecting import connect

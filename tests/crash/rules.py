@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import StorageError
-from airflow_provider_scope.protocol import recovery, run, view
+from airflow_provider_scope.protocol import recovery, run, seen, view
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import encode_offset
 from airflow_provider_scope.protocol.recovery import CommittedBatch
@@ -155,7 +155,7 @@ def skip_by_watermark_file(patch: pytest.MonkeyPatch) -> None:
             modified = round(datetime.fromisoformat(value["modifiedTime"]).timestamp() * 1000)
             marks.append(Position(modified, "file://" + value["path"]))
         highest = max(marks, default=None)
-        new = discovery.unseen(self.candidates.files, {}, self.rules, highest, discovery.Tally())
+        new = discovery.unseen(self.candidates.files, {}, self.rules, highest, seen.Tally())
         return PendingFiles(self, new, found.newest.slice.highest if found.newest else None)
 
     patch.setattr(Files, "pending", pending)

@@ -13,7 +13,7 @@ from airflow.cli.cli_parser import get_parser
 from pyarrow import parquet
 
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.sources.files.discovery import Reason
+from airflow_provider_scope.protocol.seen import Reason
 from airflow_provider_scope.specs import dbt_scope
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
 from airflow_provider_scope.stores.local import LocalStorage

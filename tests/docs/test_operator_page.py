@@ -15,7 +15,7 @@ from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.spark import ApplicationEvents
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.protocol.report import BatchReport, RunReport
-from airflow_provider_scope.sources.files.discovery import Reason, Tally
+from airflow_provider_scope.protocol.seen import Reason, Tally
 from airflow_provider_scope.sources.files.spec import MAX_FILES_ON_SPARK, REFUSED, FileFormat
 from airflow_provider_scope.spark.settings import EXACT, EXACT_AT_START
 from airflow_provider_scope.specs import capabilities

@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_scope.sources.files.discovery import (
-    NAMED_AT_MOST,
-    Rules,
-    Tally,
-    candidates,
-    is_hidden,
-    status,
-    unseen,
-)
+from airflow_provider_scope.protocol.seen import NAMED_AT_MOST, Tally, status
+from airflow_provider_scope.sources.files.discovery import Rules, candidates, is_hidden, unseen
 from airflow_provider_scope.values import FileEntry, Position, base_name, position, printable
 from tests.support.strategies import LISTINGS, SMALL_SIZES, SMALL_TIMES
 

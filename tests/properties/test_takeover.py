@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, WatermarkChangedError
 from airflow_provider_scope.protocol import dbt_scope
+from airflow_provider_scope.protocol.seen import NAMED_AT_MOST
 from airflow_provider_scope.protocol.takeover import Decision, digest
-from airflow_provider_scope.sources.files.discovery import NAMED_AT_MOST
 from airflow_provider_scope.values import FileEntry
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import CrashedError, DbtScopeOnMemory

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_scope.exceptions import SourceFileChangedError
+from airflow_provider_scope.protocol.seen import History, Tally
 from airflow_provider_scope.sources.files.discovery import (
-    History,
-    Tally,
     candidates,
     is_hidden,
     new_candidates,

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from airflow_provider_scope.protocol.report import BatchReport, RunReport, files_text
-from airflow_provider_scope.sources.files.discovery import Reason, Tally
+from airflow_provider_scope.protocol.seen import Reason, Tally
 from airflow_provider_scope.values import FileEntry
 from tests.support.values import a_commit, a_file
 

@@ -14,7 +14,7 @@ from airflow_provider_scope.protocol import derived, retention
 from airflow_provider_scope.protocol.derived import SeenFiles, Segments, rows_of
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.retention import Segment, chain, to_merge
-from airflow_provider_scope.sources.files.discovery import is_changed, status
+from airflow_provider_scope.protocol.seen import is_changed, status
 from airflow_provider_scope.values import FileEntry
 from tests.support.memory_engine import MemoryStorage
 

@@ -7,13 +7,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from airflow_provider_scope.sources.files.discovery import NAMED_AT_MOST, Rules, Tally, candidates, unseen
+from airflow_provider_scope.protocol.seen import NAMED_AT_MOST, Tally
+from airflow_provider_scope.sources.files.discovery import Rules, candidates, unseen
 from airflow_provider_scope.values import iso_time, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from airflow_provider_scope.sources.files.discovery import History
+    from airflow_provider_scope.protocol.seen import History
     from airflow_provider_scope.values import FileEntry
 
 NAMES_LIMIT_BYTES = 3072

@@ -5,19 +5,26 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Literal
 
 from airflow_provider_scope.exceptions import InputError, SourceFileChangedError
+from airflow_provider_scope.protocol.seen import (
+    LISTED_AT_ONCE,
+    History,
+    Reason,
+    Status,
+    Tally,
+    is_changed,
+)
 from airflow_provider_scope.values import (
     OTHERS_NAMED,
     FileEntry,
     Position,
     and_others,
     base_name,
-    is_below,
     is_packed,
     is_readable,
     iso_time,
@@ -32,61 +39,11 @@ if TYPE_CHECKING:
     from airflow_provider_scope.values import Window
 
 
-NAMED_AT_MOST = 20
-"""Names that a report keeps for each reason; further files are only counted."""
-LISTED_AT_ONCE = 16_384
-"""How many files of a listing are compared at once with those that are loaded."""
 SHOWN_OF_UNMATCHED = 3
 """Names that a report shows if no file matches the patterns."""
 
-Reason = Literal[
-    "too young",
-    "zero length",
-    "hidden name",
-    "hidden folder",
-    "unreadable name",
-    "archive or unreadable compression",
-    "no modification time",
-    "loaded before, or late",
-    "changed after it was loaded",
-    "changed after it was logged",
-    "before starting_timestamp",
-    "before the watermark taken over",
-    "at the watermark taken over",
-    "outside the interval",
-]
-
-
 _MAY_BE_CHANGES: frozenset[Reason] = frozenset({"too young", "zero length", "no modification time"})
 """Reasons to leave out a file that may have been loaded with other content before."""
-
-
-@dataclass
-class Tally:
-    """Files that were left out, by reason: how many, and the first names."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    names: dict[str, list[str]] = field(default_factory=dict)
-    times: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The first and the last modification time, of those that are held."""
-
-    def add(self, reason: Reason, path: str) -> None:
-        """Count and name one file."""
-        self.add_unnamed(reason, 1)
-        named = self.names.setdefault(reason, [])
-        if len(named) < NAMED_AT_MOST:
-            named.append(printable(path))
-
-    def hold(self, reason: Reason, file: FileEntry) -> None:
-        """Count and name one file, and note its time."""
-        self.add(reason, file.path)
-        first, last = self.times.get(reason, (file.modified_ms, file.modified_ms))
-        self.times[reason] = (min(first, file.modified_ms), max(last, file.modified_ms))
-
-    def add_unnamed(self, reason: Reason, count: int) -> None:
-        """Count files whose names say nothing."""
-        if count:
-            self.counts[reason] = self.counts.get(reason, 0) + count
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,36 +266,6 @@ class _Streams:
         return file.size_bytes + self.sums[last] - self.sums[first]
 
 
-Status = tuple[int, int | None, str | None]
-"""modified_ms, size_bytes and content_md5 of a file when it was loaded.
-
-The size is None where dbt-scope loaded it: it notes no size.
-"""
-
-Seen = dict[str, Status]
-"""Path -> status of every file that counts as loaded."""
-
-
-def status(file: FileEntry) -> Status:
-    """Return the values by which a later change of a file is recognized."""
-    return file.modified_ms, file.size_bytes, file.content_md5
-
-
-def is_changed(file: FileEntry, before: Status) -> bool:
-    """Return whether a file has changed since it was loaded.
-
-    Its content decides where a checksum was noted then and is told now: in Azure a file's time changes with
-    its metadata, too.
-    """
-    modified_ms, size_bytes, md5 = before
-    if size_bytes is None:
-        # dbt-scope cuts a float of milliseconds off, which can make it one less.
-        return file.modified_ms - modified_ms not in (0, 1)
-    if md5 and file.content_md5:
-        return (size_bytes, md5) != (file.size_bytes, file.content_md5)
-    return (modified_ms, size_bytes) != (file.modified_ms, file.size_bytes)
-
-
 def unseen(
     files: Sequence[FileEntry],
     seen: Mapping[str, Status],
@@ -514,45 +441,3 @@ def next_batch(
         if total > max_bytes and index > start:
             return index
     return stop
-
-
-class History:
-    """The status of each file when it was loaded; of a file that was loaded twice, when it was loaded last.
-
-    There may be millions: ``protocol.derived.SeenFiles`` keeps most of them in columns.
-    """
-
-    def __init__(self) -> None:
-        self._files: Seen = {}
-        self._removed: set[str] = set()
-
-    def update(self, files: Iterable[FileEntry]) -> None:
-        """Let files count as loaded, as they are in a slice."""
-        added = {file.path: status(file) for file in files}
-        self._files.update(added)
-        self._removed.difference_update(added)
-
-    def remove(self, files: Iterable[FileEntry]) -> None:
-        """Let files count as not loaded."""
-        for file in files:
-            self._files.pop(file.path, None)
-            self._removed.add(file.path)
-
-    def __bool__(self) -> bool:
-        return bool(self._files)
-
-    def items(self) -> Iterator[tuple[str, Status]]:
-        """Return all of them."""
-        return self.outside(())
-
-    def find(self, paths: Sequence[str]) -> Seen:
-        """Return those of some files that are loaded."""
-        return {path: self._files[path] for path in paths if path in self._files}
-
-    def outside(self, roots: tuple[str, ...]) -> Iterator[tuple[str, Status]]:
-        """Return those that lie below none of some folders."""
-        return ((path, before) for path, before in self._files.items() if not is_below(path, roots))
-
-    def without_same(self, files: Sequence[FileEntry]) -> list[FileEntry]:
-        """Leave out files that are loaded and have not changed since, as far as that is plain to see."""
-        return [file for file in files if self._files.get(file.path) != status(file)]

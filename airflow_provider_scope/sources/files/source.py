@@ -11,10 +11,11 @@ from airflow_provider_scope.protocol import dbt_scope
 from airflow_provider_scope.protocol.dry_run import InMemory
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE
 from airflow_provider_scope.protocol.report import READ, RunReport, check_loadable
+from airflow_provider_scope.protocol.seen import History
 from airflow_provider_scope.protocol.source import Source
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.sources.files import discovery
-from airflow_provider_scope.sources.files.discovery import History, Rules
+from airflow_provider_scope.sources.files.discovery import Rules
 from airflow_provider_scope.sources.files.spec import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK
 from airflow_provider_scope.values import (
     TEXT_FORMATS,
