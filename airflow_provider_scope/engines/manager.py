@@ -60,7 +60,7 @@ class ListsJobs(Protocol):
 
 
 class Manager(WatchedJobs, ListsJobs, Protocol):
-    """Runs applications: YARN, or Livy. A job's id is the application's name.
+    """Runs applications: YARN, Kubernetes or Livy. A job's id is the application's name.
 
     Its calls may be made by several threads at once.
     """

@@ -23,12 +23,14 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import Connection
 
+from airflow_provider_scope.engines.application import EXCLUDED_PACKAGES
 from airflow_provider_scope.exceptions import (
     DeltaJarsError,
     InputError,
     JavaMissingError,
     ScopeProviderError,
     SparkJobFailedError,
+    how_to_install,
 )
 from airflow_provider_scope.failures import passing_advice, submit_cause
 from airflow_provider_scope.hooks.settings import connection_of
@@ -36,6 +38,8 @@ from airflow_provider_scope.spark.plan import EVENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from airflow_provider_scope.engines.manager import Application
 
 
 logger = logging.getLogger(__name__)
@@ -61,7 +65,7 @@ _SECRET_INSIDE = re.compile(
 """As in ``-Djavax.net.ssl.trustStorePassword=…``, among Java's options."""
 _IVY_NAME = re.compile(r"^\s*:: (\S+#.*\S)\s*$", re.MULTILINE)
 """A line of Ivy's list of what it could not get: ``:: io.delta#delta-storage;4.4.0!delta-storage.jar``."""
-_NO_KUBERNETES = "a master on Kubernetes needs the package apache-airflow-providers-cncf-kubernetes"
+_NO_KUBERNETES = f"a master on Kubernetes needs its provider: {how_to_install('kubernetes')}"
 _SHORTEST_SECRET = 6
 """A shorter value, such as "true", would blank out half of the log."""
 
@@ -284,6 +288,41 @@ class SubmitHook(SparkSubmitHook):
             os.killpg(process.pid, signal.SIGKILL)  # whoever did not listen
 
 
+def submit_application(
+    application: Application,
+    conf: Mapping[str, str],
+    *,
+    conn_id: str,
+    log_file: Path | None,
+    place: Callable[[Path], str] = str,
+) -> None:
+    """Submit an application whose driver a cluster runs; ``spark-submit`` ends when the cluster took it.
+
+    :param conf: Settings for this kind of cluster. They win over those of the application.
+    :param log_file: Where the output of ``spark-submit`` goes; a trigger has none, and submits nothing.
+    :param place: Gives the place of a file of the application, as ``spark-submit`` is to name it.
+    :raises InputError: Spark does not start with these settings.
+    :raises SparkJobFailedError: The cluster did not take it.
+    """
+    if log_file is None:
+        msg = "a trigger submits nothing"
+        raise TypeError(msg)
+    packages = application.packages
+    hook = SubmitHook(
+        conn_id=conn_id,
+        log_file=log_file,
+        on_event=lambda _: None,  # it has none: the driver runs elsewhere
+        conf={**application.conf, **conf},
+        environment=application.environment,
+        packages=",".join(packages) if packages else None,
+        exclude_packages=",".join(EXCLUDED_PACKAGES) if packages else None,
+        jars=",".join(application.jars) if application.jars else None,
+        py_files=place(application.archive),
+        name=application.name,
+    )
+    hook.run(place(application.script), list(application.arguments))
+
+
 def secret_values(conf: Mapping[str, Any]) -> list[str]:
     """Return the values that the names of their settings, or names inside of them, call secret."""
     values = [str(value) for name, value in conf.items() if _SECRET_NAME.search(name)]
@@ -430,7 +469,7 @@ def cluster_mode_refused(where: str, connection: Connection | None) -> InputErro
     else:
         why = f"the master {connection.host} takes no driver in Python that this package could wait for"
         do += "deploy mode `client` in the connection wins over conf and spark-defaults.conf. A master on "
-        do += "YARN, and a connection of type livy, run the driver on the cluster"
+        do += "YARN or Kubernetes, and a connection of type livy, run the driver on the cluster"
     return InputError(
         f"{where} asks for deploy mode cluster, which is not supported here: {why}.",
         kept="everything; nothing was read or written",

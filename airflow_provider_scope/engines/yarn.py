@@ -7,8 +7,7 @@ import os
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.engines.application import EXCLUDED_PACKAGES
-from airflow_provider_scope.engines.submit import SubmitHook
+from airflow_provider_scope.engines.submit import submit_application
 from airflow_provider_scope.exceptions import InputError, ServiceError, ServiceUnavailableError
 from airflow_provider_scope.hooks.settings import Fields, connection_of
 from airflow_provider_scope.scope.jobs import Job, JobError
@@ -94,27 +93,12 @@ class Yarn:
         :raises InputError: Spark does not start with these settings.
         :raises SparkJobFailedError: YARN did not take it.
         """
-        if self._log_file is None:
-            msg = "a trigger submits nothing"
-            raise TypeError(msg)
-        packages = application.packages
-        hook = SubmitHook(
+        submit_application(
+            application,
+            {**_CONF, "spark.yarn.tags": application.name},
             conn_id=self.conn_id,
             log_file=self._log_file,
-            on_event=lambda _: None,  # it has none: the driver runs elsewhere
-            conf={
-                **application.conf,
-                **_CONF,
-                "spark.yarn.tags": application.name,
-            },
-            environment=application.environment,
-            packages=",".join(packages) if packages else None,
-            exclude_packages=",".join(EXCLUDED_PACKAGES) if packages else None,
-            jars=",".join(application.jars) if application.jars else None,
-            py_files=str(application.archive),
-            name=application.name,
         )
-        hook.run(str(application.script), list(application.arguments))
 
     def get_job(self, job_id: str) -> Job | None:
         """Describe the newest application of a name, or one that runs; None if YARN knows none.

@@ -66,6 +66,8 @@ class HttpClient:
     :param user: The caller's name at a plain service of Hadoop.
     :param auth: What signs the requests in place of a token.
     :param headers: Of each request.
+    :param verify: A file of certificates that the service's has to be signed by; True is the usual ones.
+    :param certificate: Files of the caller's own certificate and its key.
     :param timeout_seconds: For the connection, and for each wait for a part of the answer.
     :param repeating: How to try again after transport errors, 429 and 5xx.
     :param retry_on_error_messages: Texts of refusals (4xx) that pass: a fragment, or ``re:`` and a
@@ -81,6 +83,8 @@ class HttpClient:
         user: str | None = None,
         auth: requests.auth.AuthBase | None = None,
         headers: Mapping[str, str] | None = None,
+        verify: str | bool = True,
+        certificate: tuple[str, str] | None = None,
         timeout_seconds: float = 30.0,
         repeating: Repeating | None = None,
         retry_on_error_messages: Sequence[str] = (),
@@ -92,6 +96,8 @@ class HttpClient:
         self._tokens = tokens
         self._auth = auth
         self._headers = dict(headers or {})
+        self._verify = verify
+        self._certificate = certificate
         self._timeout = timeout_seconds
         self._patterns = [_pattern(text) for text in retry_on_error_messages]
         self._session = _session(use_environment=self._origin[0] == "https")
@@ -220,6 +226,8 @@ class HttpClient:
                 data=request.data,
                 headers={**self._headers, **_content_type(request.data)},
                 auth=self._auth or _Bearer(token),
+                verify=self._verify,
+                cert=self._certificate,
                 timeout=self._timeout,
                 allow_redirects=False,
                 stream=True,

@@ -23,7 +23,7 @@ from airflow_provider_scope.engines.yarn import ADDRESS
 from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.triggers import job as job_trigger
-from tests.support import livy, yarn
+from tests.support import kubernetes, livy, yarn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from airflow_provider_scope.scope.jobs import Job
     from tests.support.hdfs import Hdfs
 
+POD = {
+    "spark.kubernetes.container.image": "spark",
+    "spark.executor.instances": "1",
+    "spark.executor.memory": "512m",
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+}
 CONF = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "1"}
 
 
@@ -40,6 +47,8 @@ class Cluster:
 
     conn_id: str
     folder: Path
+    conf: dict[str, str] = field(default_factory=dict)
+    """What applications need there."""
     names: list[str] = field(default_factory=list)
     """Of every application that was seen."""
 
@@ -86,7 +95,7 @@ class Cluster:
                 "task_id": "load",
                 "delta_location": self.place("table"),
                 "source": {"roots": self.place("in"), "format": "parquet"},
-                "engine": {"spark_conn_id": self.conn_id, "conf": CONF, **shared},
+                "engine": {"spark_conn_id": self.conn_id, "conf": {**CONF, **self.conf}, **shared},
                 "poll_interval": 0.5,
                 **more,
             }
@@ -166,7 +175,16 @@ def livy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[livy.Livy]
     server.stop()
 
 
-@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("livy", "yarn")])
+@pytest.fixture(scope="session")
+def kubernetes_plane() -> Iterator[kubernetes.Kubernetes]:
+    plane = kubernetes.Kubernetes()
+    yield plane
+    plane.stop()
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("livy", "kubernetes", "yarn")]
+)
 def cluster(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Cluster]:
@@ -174,6 +192,11 @@ def cluster(
         server = request.getfixturevalue("livy_server")
         connection = {"conn_type": "livy", "host": "127.0.0.1", "port": server.port}
         cluster = Cluster("cluster", tmp_path)
+    elif request.param == "kubernetes":
+        plane = request.getfixturevalue("kubernetes_plane")
+        monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig))
+        connection = {"conn_type": "spark", "host": f"k8s://{plane.url}", "extra": {"deploy-mode": "cluster"}}
+        cluster = Cluster("cluster", tmp_path, conf=POD)
     else:
         manager = yarn.start()
         extra = {"deploy-mode": "cluster", ADDRESS: manager.resource_manager}

@@ -247,8 +247,8 @@ def test_a_connection_that_the_hook_of_spark_refuses_is_told_in_three_parts(fake
         SubmitHook(conn_id="k8s", log_file=fake.log_file, on_event=fake.events.append, conf={})
 
     assert caught.value.what == (
-        "The Spark connection 'k8s' cannot be used: a master on Kubernetes needs the package "
-        "apache-airflow-providers-cncf-kubernetes."
+        "The Spark connection 'k8s' cannot be used: a master on Kubernetes needs its provider: "
+        "pip install 'airflow-provider-scope[kubernetes]'."
     )
     assert caught.value.kept
     assert "install what is missing on the worker" in caught.value.do

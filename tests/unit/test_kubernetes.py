@@ -1,0 +1,184 @@
+"""What is asked of Kubernetes' API, and what its answers mean. (A real one: tests/clusters.)"""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from airflow.sdk import Connection
+
+from airflow_provider_scope.engines.jobs import jobs_of, manager_of
+from airflow_provider_scope.engines.kubernetes import Kubernetes
+from airflow_provider_scope.exceptions import InputError, ServiceAuthError, ServiceUnavailableError
+from airflow_provider_scope.scope.jobs import outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOKEN = "canary-51c0"
+
+
+class Api(ThreadingHTTPServer):
+    """Answers with what a test sets, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.pods: list[dict[str, Any]] = []
+        self.status = 200
+        self.asked: list[tuple[str, str, dict[str, list[str]]]] = []
+        self.tokens: set[str | None] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Api
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        self.server.asked.append((self.command, url.path, parse_qs(url.query)))
+        self.server.tokens.add(self.headers["Authorization"])
+        refusal = {"kind": "Status", "reason": "Forbidden", "message": "pods is forbidden", "code": 403}
+        body = json.dumps({"items": self.server.pods} if self.server.status == 200 else refusal).encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_DELETE(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    server = Api()
+    user = {"name": "me", "user": {"token": TOKEN}}
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://elsewhere"}}],
+        "users": [user],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "me"}}],
+        "current-context": "c",
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def connection(host: str, **extra: Any) -> Connection:
+    extra = {"deploy-mode": "cluster", "http_retries": 0, **extra}
+    return Connection(conn_id="k8s", conn_type="spark", host=host, extra=json.dumps(extra))
+
+
+def a_pod(name: str = "p-0-0", **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "creationTimestamp": "2026-11-26T12:00:00Z"}, "status": status}
+
+
+def container(**state: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "driver", "state": state}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "expected", "errors"),
+    [
+        ({}, "Pending", "waiting", []),
+        ({"phase": "Pending"}, "Pending", "waiting", []),
+        (
+            {"phase": "Pending", **container(waiting={"reason": "ImagePullBackOff"})},
+            "Pending (ImagePullBackOff)",
+            "waiting",
+            [],
+        ),
+        ({"phase": "Running", **container(running={})}, "Running", "waiting", []),
+        ({"phase": "Unknown"}, "Unknown", "waiting", []),
+        (
+            {"phase": "Succeeded", **container(terminated={"exitCode": 0, "reason": "Completed"})},
+            "Ended",
+            "succeeded",
+            [],
+        ),
+        (
+            {"phase": "Failed", **container(terminated={"exitCode": 137, "reason": "OOMKilled"})},
+            "Ended",
+            "failed",
+            ["OOMKilled", "exit code 137"],
+        ),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."},
+            "Ended",
+            "failed",
+            ["Evicted The node was low on memory."],
+        ),
+    ],
+)
+def test_what_the_phase_of_a_pod_means(api, status, state, expected, errors):
+    api.pods = [a_pod(**status)]
+
+    job = jobs_of(connection(f"k8s://{api.url}")).get_job("p-0-0")
+
+    assert (job.state, outcome(job), [error.message for error in job.errors]) == (state, expected, errors)
+
+
+def test_an_application_without_a_pod_is_not_known(api):
+    assert jobs_of(connection(f"k8s://{api.url}")).get_job("p-0-0") is None
+
+
+def test_many_applications_are_asked_for_by_few_requests_in_the_namespace_of_the_connection(api):
+    names = [f"p-{number}-0" for number in range(600)]
+    api.pods = [a_pod("p-7-0", phase="Running")]
+    jobs = jobs_of(connection(f"k8s://{api.url}", namespace="etl"))
+
+    assert [*jobs.get_jobs(names)] == ["p-7-0"]
+
+    assert [path for _, path, _ in api.asked] == ["/api/v1/namespaces/etl/pods"] * 3
+    selectors = [query["labelSelector"][0] for _, _, query in api.asked]
+    assert selectors[2] == f"airflow-provider-scope in ({','.join(names[500:])})"
+    assert api.tokens == {f"Bearer {TOKEN}"}
+
+
+def test_an_application_that_is_ended_has_its_pod_deleted_and_none_is_fine(api):
+    jobs = jobs_of(connection(f"k8s://{api.url}"))
+    for api.status in (200, 404):
+        jobs.cancel_job("p-0-0")
+
+    assert api.asked == [("DELETE", "/api/v1/namespaces/default/pods/p-0-0", {})] * 2
+
+
+@pytest.mark.parametrize(("status", "error"), [(403, ServiceAuthError), (503, ServiceUnavailableError)])
+def test_what_cannot_be_read_is_an_error_and_no_absence(api, status, error):
+    api.status = status
+    jobs = jobs_of(connection(f"k8s://{api.url}"))
+
+    for ask in (jobs.get_job, jobs.cancel_job):
+        with pytest.raises(error, match="pods is forbidden"):
+            ask("p-0-0")
+
+
+@pytest.mark.parametrize("host", ["k8s://api.example", "k8s://https://api.example"])
+def test_the_master_is_read_as_spark_reads_it(api, host):
+    assert jobs_of(connection(host))._http.base_url == "https://api.example"
+
+
+@pytest.mark.parametrize("name", ["spark.kubernetes.namespace", "spark.kubernetes.context"])
+def test_a_place_that_only_the_submission_would_know_is_refused(api, name):
+    with pytest.raises(InputError, match=f"conf of the engine has {name}"):
+        manager_of(connection(f"k8s://{api.url}"), {name: "etl"}, Path("log"))
+
+
+def test_without_an_identity_the_connection_cannot_be_used(api, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+
+    with pytest.raises(InputError, match="there is no identity for Kubernetes"):
+        Kubernetes("k8s", connection(f"k8s://{api.url}"))
