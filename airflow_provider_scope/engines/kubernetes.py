@@ -11,7 +11,6 @@ from airflow_provider_scope.engines.submit import submit_application
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError, of_extra
 from airflow_provider_scope.hooks.settings import Fields, connection_of
 from airflow_provider_scope.scope.jobs import Job, JobError, parse_time
-from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.values import counted
 
@@ -81,8 +80,7 @@ class Kubernetes:
             auth=_Authorization(identity),
             verify=identity.ssl_ca_cert or identity.verify_ssl,
             certificate=(identity.cert_file, identity.key_file) if identity.cert_file else None,
-            timeout_seconds=fields.number("http_timeout_seconds", 30.0, at_least=0.1),
-            repeating=Repeating(retries=fields.integer("http_retries", 3, at_least=0)),
+            **fields.requests(),
         )
 
     def close(self) -> None:
