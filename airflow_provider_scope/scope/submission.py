@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.scope.jobs import Job
 
+
+logger = logging.getLogger(__name__)
 
 CANCEL_SECONDS = 600.0
 """How long a job may take to end after it was cancelled; dbt-scope waits for two minutes, and goes on."""
@@ -85,9 +88,12 @@ class JobWait(Generic[_J]):
             self.running = None
 
     def _wait(self, job_id: str, owner: str) -> Job | None:
-        began = self.clock()
+        began, state = self.clock(), None
         while True:
             job = self.jobs.get_job(job_id)
+            if job and job.state != state:
+                state = job.state
+                logger.info("the job %s: %s", job_id, state)
             if job is None and self.forgets_ended:
                 return None
             submitted = (job.submitted_at_ms or 0) / 1000 if job and job.submitted_at_ms else began

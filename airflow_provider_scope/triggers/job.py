@@ -115,7 +115,7 @@ class JobTrigger(BaseTrigger):
 
     async def _watch(self, began: float) -> str:
         looks = await self._looks()
-        jobs, failures, answered = looks.jobs, 0, began
+        jobs, failures, answered, state = looks.jobs, 0, began, None
         try:
             looks.names.add(self.job_id)
             interval = max(self.poll_interval or jobs.poll_interval, SHORTEST_HOLD_SECONDS)
@@ -126,6 +126,9 @@ class JobTrigger(BaseTrigger):
                     failures, answered = 0, time.time()
                     if job is None:
                         return "unknown to the service"
+                    if job.state != state:
+                        state = job.state
+                        self.log.info("the job %s: %s", self.job_id, state)
                 except ScopeProviderError as err:
                     failures += 1
                     self.log.warning("the job %s could not be checked: %s", self.job_id, err)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import requests
@@ -11,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_provider_scope.engines.livy import Livy
+from airflow_provider_scope.exceptions import SparkJobFailedError
 from airflow_provider_scope.scope.jobs import outcome
 from tests.clusters.conftest import a_context
 from tests.support import yarn
@@ -105,6 +107,50 @@ def test_a_queue_that_does_not_exist_fails_the_task_for_good(cluster, monkeypatc
 
     with pytest.raises(AirflowFailException, match="to unknown queue: nowhere"):
         cluster.operator(engine=engine).execute(a_context())
+    cluster.operator().execute(a_context())
+
+    assert cluster.rows() == [1]
+
+
+@pytest.mark.parametrize("cluster", [pytest.param("kubernetes", marks=pytest.mark.kubernetes)], indirect=True)
+def test_a_pod_that_cannot_start_says_so_and_is_deleted_when_the_time_of_its_task_is_over(cluster, caplog):
+    cluster.land(1)
+    engine = {
+        "spark_conn_id": "cluster",
+        "conf": {**cluster.conf, "spark.kubernetes.container.image": "nowhere"},
+        "shared_folders": [cluster.place("")],
+    }
+    task = cluster.operator(engine=engine, execution_timeout=timedelta(seconds=30))
+
+    with caplog.at_level("INFO"), pytest.raises(SparkJobFailedError, match="execution_timeout has run out"):
+        task.execute(a_context(start_date=datetime.now(tz=UTC)))
+
+    assert "Pending (ImagePullBackOff)" in caplog.text
+    assert cluster.jobs() == {}
+    cluster.operator().execute(a_context())
+    assert cluster.rows() == [1]
+
+
+@pytest.mark.parametrize("cluster", [pytest.param("kubernetes", marks=pytest.mark.kubernetes)], indirect=True)
+def test_an_image_that_is_not_named_fails_the_task_for_good(cluster):
+    cluster.land(1)
+    engine = {"spark_conn_id": "cluster", "shared_folders": [cluster.place("")]}
+
+    with pytest.raises(AirflowFailException, match="image"):
+        cluster.operator(engine=engine).execute(a_context())
+
+
+@pytest.mark.parametrize("cluster", [pytest.param("kubernetes", marks=pytest.mark.kubernetes)], indirect=True)
+def test_an_api_server_that_is_killed_while_an_application_runs_is_waited_for(cluster, kubernetes_plane):
+    cluster.land(1)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(cluster.operator().execute, a_context())
+        assert eventually(cluster.drivers)
+        kubernetes_plane.kill_api()
+        kubernetes_plane.start_api()
+        failure = run.exception()
+
+    assert failure is None or failure.is_retryable, "it may be out of reach for longer than the retries"
     cluster.operator().execute(a_context())
 
     assert cluster.rows() == [1]
