@@ -31,6 +31,7 @@ from airflow_provider_scope.sources.files.arrival import TRIES, Requirements, ab
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.stores.kinds import kind_of, place_of
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
+from airflow_provider_scope.triggers.job import SHORTEST_HOLD_SECONDS
 from airflow_provider_scope.validation import Amount, Count, Several, Whole
 
 if TYPE_CHECKING:
@@ -189,9 +190,6 @@ def loaded_files(
 
 
 # ---- the wait ----
-
-SHORTEST_HOLD_SECONDS = 10.0
-"""See ``triggers.job``: a trigger that fires sooner makes Airflow 3.3 fail the task."""
 
 TEXT_LIMIT_BYTES = 1024
 """JSON of each text in an event."""
