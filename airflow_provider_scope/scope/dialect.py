@@ -39,7 +39,7 @@ KEYWORDS = frozenset(
         """,
     )
 )
-UNTOUCHED = "everything; no job was submitted"
+_UNTOUCHED = "everything; no job was submitted"
 BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -54,7 +54,7 @@ class ScriptError(SqlError):
     """
 
     def __init__(self, code: str, line: int, column: int, problem: str, do: str) -> None:
-        super().__init__(f"{code} at line {line}, column {column}: {problem}", kept=UNTOUCHED, do=do)
+        super().__init__(f"{code} at line {line}, column {column}: {problem}", kept=_UNTOUCHED, do=do)
         self.code = code
         self.line = line
         self.column = column
@@ -402,7 +402,7 @@ def scope_type(spark: str) -> str:
     if name is None:
         raise InputError(
             f"The Spark type {spark!r} has no SCOPE type.",
-            kept="everything; no job was submitted",
+            kept=_UNTOUCHED,
             do="use one of: " + ", ".join([*_FROM_SPARK, "decimal(p,s)"]),
         )
     return name + ("?" if name in _VALUE_TYPES else "")
@@ -446,7 +446,7 @@ def _arguments(words: list[str], text: str, count: int) -> list[ScopeType]:
 def _unknown(text: str) -> InputError:
     return InputError(
         f"{text!r} is not a SCOPE type of a column.",
-        kept="everything; no job was submitted",
+        kept=_UNTOUCHED,
         do="use one of: "
         + ", ".join([*_VALUE_TYPES, *_REFERENCE_TYPES])
         + ", SQL.ARRAY<T>, SQL.MAP<K,V>; all but string, byte[], arrays and maps take a ? for null",
