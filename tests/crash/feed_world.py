@@ -1,14 +1,18 @@
-"""A world whose source is the feed of a Delta table: a log in memory, of which each version brings a row."""
+"""Worlds whose source is a table, by its feed or by a cursor: a log in memory; each version adds a row."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.source import CursorRows
+from airflow_provider_scope.sources.cursor.spec import Cursor, TableSource
+from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.sources.feed.spec import CdfSource
-from airflow_provider_scope.values import VersionSlice
+from airflow_provider_scope.values import CursorSlice, VersionSlice
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.memory_engine import MemoryEngine
 from tests.support.numbers import row_of
@@ -68,7 +72,7 @@ class FeedWorld(MemoryWorld):
     """What is dropped is the next version of the table."""
 
     has_state = True
-    wrong: ClassVar[VersionSlice] = VersionSlice(
+    wrong: ClassVar[Any] = VersionSlice(
         "no state", "default", "x", TABLE, 0, 1, snapshot=False, changed_bytes=0
     )
     """A slice that the source cannot have."""
@@ -110,3 +114,51 @@ class FeedWorld(MemoryWorld):
 
     def name_of(self, row: Row) -> Any:
         return row[1]
+
+
+class CursorInMemory(FeedInMemory):
+    """Reads, of a version of the table, the rows beyond the last value, two at most."""
+
+    def read(self, entry: OffsetEntry) -> Any:
+        if self.storage.read(name_of(entry.slice.version)) is None:
+            raise cursor_state.recreated(TABLE, None, entry.slice.source)
+        return [row_of(number) for number in numbers_of(entry.slice)]
+
+    def state(self, entry: OffsetEntry, rows: Any) -> str:
+        last = max([last_value(entry.slice.before), *(number for _, number, _ in rows)])
+        read = entry.slice
+        return CursorState(
+            column="id",
+            func="max",
+            kind="bigint",
+            last=str(last),
+            source=read.source,
+            version=read.version,
+            more=last < read.version,
+        ).encode()
+
+
+def numbers_of(batch: CursorSlice) -> range:
+    """Return the values that a batch takes."""
+    first = last_value(batch.before) + 1
+    return range(first, min(first + 1, batch.version or 0) + 1)
+
+
+def last_value(state: str | None) -> int:
+    """Return the last value that is loaded; -1 before the first one."""
+    decoded = cursor_state.decode(state, "here")
+    return -1 if decoded is None else int(decoded.last or -1)
+
+
+class CursorWorld(FeedWorld):
+    """A row's id, by which the cursor goes, is the number of the version that added it."""
+
+    wrong: ClassVar[Any] = CursorSlice("no state", "id", None, None, None, 1)
+    says_what_is_left = False
+
+    def source(self, log: CheckpointLog, rules: Rules) -> Source:
+        spec = TableSource(table=TABLE, cursor=Cursor(column="id"), max_rows_per_batch=self.max_files)
+        return CursorRows(spec=spec, log=log, storage=self.memory)
+
+    def engine(self, gate: Gate) -> BatchLoop:
+        return CursorInMemory(self.delta, self.memory, gate)

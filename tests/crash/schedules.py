@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.protocol import repair
-from tests.crash.feed_world import FeedInMemory, FeedWorld
+from tests.crash.feed_world import CursorInMemory, CursorWorld, FeedInMemory, FeedWorld
 from tests.crash.judging import judge, rows_doubled
 from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
 from tests.crash.turns import STEPS, Actor, Turns, TurnTaking, add_up, play_to_its_end, show
@@ -104,6 +104,10 @@ KINDS = {
         world=LedgerWorld,
     ),
     "feed": Story(runs=4, refreshes=1, ranges=1, abandons=1, engine=FeedInMemory, world=FeedWorld),
+    "cursor": Story(runs=4, refreshes=1, ranges=1, abandons=1, engine=CursorInMemory, world=CursorWorld),
+    "cursor diverge": Story(
+        runs=5, refreshes=1, divergences=2, accepts=3, abandons=1, engine=CursorInMemory, world=CursorWorld
+    ),
     "feed diverge": Story(
         runs=5, refreshes=1, divergences=2, accepts=3, abandons=1, engine=FeedInMemory, world=FeedWorld
     ),

@@ -294,6 +294,8 @@ class MemoryWorld(World):
 
     has_state: ClassVar[bool] = False
     """Whether what is new follows from a state in the table, and not from the log."""
+    says_what_is_left: ClassVar[bool] = True
+    """Whether a report says how much is left for the next run."""
 
     def __init__(self, *, interval: int = 3, retention: int = 100) -> None:
         self.memory = MemoryStorage()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.values import Window
-from tests.crash.feed_world import FeedWorld, name_of
+from tests.crash.feed_world import CursorWorld, FeedWorld, name_of
 from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.faulty_storage import Call, open_gate
@@ -28,6 +28,7 @@ WORLDS: tuple[type[MemoryWorld], ...] = (
     NumberInTurnWorld,
     LedgerWorld,
     FeedWorld,
+    CursorWorld,
 )
 """Files come twice: most that can happen to a source happens to them."""
 WHOLE_DAY = Window(NOW_MS - 86_400_000, NOW_MS + 1)
