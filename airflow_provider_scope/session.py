@@ -29,7 +29,7 @@ from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request, Source
 from airflow_provider_scope.python_rows import to_dataframe
-from airflow_provider_scope.sources.cursor.spec import TableSource, bound_of
+from airflow_provider_scope.sources.cursor.spec import TableSource
 from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.cursor import Reading
 from airflow_provider_scope.spark.plan import Plan
@@ -319,13 +319,7 @@ class _Session:
     def _beyond(self, cursor: Cursor, seq: int) -> Reading:
         """Return the rows that are new by the cursor."""
         before = None if self.forgets else _text_of_state(self.log)
-        first, end = (
-            bound and bound.encode()
-            for bound in (
-                bound_of("initial_value", cursor.initial_value),
-                bound_of("end_value", cursor.end_value),
-            )
-        )
+        first, end = (bound and bound.encode() for bound in cursor.bounds)
         cursor_slice = CursorSlice(before, cursor.column, first, end, None, None)
         folder = f"{self.log.location}/boundary/{seq}"
         source = TableSource(table=self.log.location, cursor=cursor)

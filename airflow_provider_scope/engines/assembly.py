@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.source import Source
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.scope.script import BatchIdentity
-    from airflow_provider_scope.sources.cursor.state import Bound, CursorRule, CursorState
+    from airflow_provider_scope.sources.cursor.state import Bound, CursorState
     from airflow_provider_scope.sources.kinds import AnySource
     from airflow_provider_scope.specs import Checkpoint
     from airflow_provider_scope.specs.ingest import Ingest
@@ -389,14 +389,14 @@ def _rows(
     )
 
 
-def _is_unchanged(spec: JdbcSource, rule: CursorRule, state: CursorState, first: Bound | None) -> bool:
+def _is_unchanged(spec: JdbcSource, state: CursorState, first: Bound | None) -> bool:
     """Ask a database whether it has no row that the next load would take; False if it does not tell."""
     if "sessionInitStatement" in (spec.options or {}):
         return False  # it may say what the table's name means
     rows_of = databases.rows_of(spec.table, spec.query)
-    query = newer.question(database_hooks.kind_of(spec.conn_id), rows_of, rule, state, first)
+    query = newer.question(database_hooks.kind_of(spec.conn_id), rows_of, spec.cursor, state, first)
     rows = database_hooks.fetch(spec.conn_id, *query) if query else None
-    return rows is not None and newer.are_known(rows, rule, state)
+    return rows is not None and newer.are_known(rows, spec.cursor, state)
 
 
 _SOURCES: dict[type, Callable[..., Source]] = {

@@ -145,7 +145,7 @@ LoadedRow: TypeAlias = tuple[str, str, int]
 """Cursor value and hash of rows that were loaded, and how many are equal in both."""
 _EXAMPLES = 3
 _MARKS = ["_scope_at", "_scope_row"]
-_KNOWN = "_scope_at string, _scope_row string, _scope_n bigint"
+_BOUNDARY = "_scope_at string, _scope_row string, _scope_n bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,17 +185,17 @@ class Reading:
         self.folder = folder
         self.max_rows = source.max_rows_per_batch
         self.is_of_database = isinstance(source, JdbcSource)
-        self.rule = source.cursor.rule_over(self.cursor_slice.column)
-        self.value, self.kind = column_of(data, self.rule.column)
+        self.cursor = replace(source.cursor, column=self.cursor_slice.column)
+        self.value, self.kind = column_of(data, self.cursor.column)
         self.before = cursor_state.decode(cursor_slice.before, "the log")
         self.end = Bound.decode(self.cursor_slice.end) if self.cursor_slice.end else None
         self.first = Bound.decode(self.cursor_slice.first) if self.cursor_slice.first else None
         if self.end is None:
-            cursor_state.check_column(self.before, self.rule.column, self.rule.func, "the log")
-            cursor_state.check_dedup(self.before, self.rule, "the log")
-            cursor_state.check_kind(self.rule.column, self.kind, self.before)
+            cursor_state.check_column(self.before, self.cursor, "the log")
+            cursor_state.check_dedup(self.before, self.cursor, "the log")
+            cursor_state.check_kind(self.cursor.column, self.kind, self.before)
         else:
-            cursor_state.check_kind(self.rule.column, self.kind, None)
+            cursor_state.check_kind(self.cursor.column, self.kind, None)
         self.stored = self.value
         if not delta_commit.are_exact(self.kind):
             # By statistics that are rounded or cut, Delta would leave files out whose rows are new. It does
@@ -221,7 +221,7 @@ class Reading:
                     candidates = stack.enter_context(released(candidates.localCheckpoint(eager=True)))
                 candidates, more = self._cut(candidates, self.max_rows)
             rows, counts = self._read_once(candidates, stack)
-            if counts["missing"] and self.rule.missing == "raise":
+            if counts["missing"] and self.cursor.on_cursor_value_missing == "raise":
                 raise self._no_value(rows, int(counts["missing"]))
             if self.is_of_database and cursor_state.is_end_of_time(counts["last"], self.kind):
                 raise self._never_newer(rows, counts["last"])
@@ -235,10 +235,10 @@ class Reading:
                 new, late_counts = self._read_once(new.unionByName(late), stack)
                 notice = self._notice(read_again, int(late_counts["rows"]) - count, self.before)
                 count = int(late_counts["rows"])
-                noted = new if self.rule.dedup_key else rows
+                noted = new if self.cursor.dedup_key else rows
                 next_state = self._remembering(noted, state, F.lit(False), count)  # noqa: FBT003 - a value
             if next_state is None:
-                next_state = self._in_folder(new if self.rule.dedup_key else rows, state, count)
+                next_state = self._in_folder(new if self.cursor.dedup_key else rows, state, count)
             yield NewRows(new, count, self.cursor_slice.before if self.end else next_state.encode(), notice)
 
     def _notice(self, again: int, late: int, before: CursorState) -> str:
@@ -253,7 +253,7 @@ class Reading:
             return ""
         if missing_columns:
             return _COLUMNS_MISSING.format(count=late, columns=", ".join(map(repr, missing_columns)))
-        none_is_known = late == again and (before.known_in or len(before.known) > 1)
+        none_is_known = late == again and (before.boundary_folder or len(before.boundary_rows) > 1)
         return _CHANGED.format(count=late) if none_is_known else ""
 
     def _read_once(self, rows: DataFrame, stack: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
@@ -265,7 +265,7 @@ class Reading:
             self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
         )
         if self.is_repeatable and self._last() is None:
-            # All rows of a table, as a rule: to read one column of it twice costs less than to hold them.
+            # All rows of a table, as a cursor: to read one column of it twice costs less than to hold them.
             counts: dict[str, Any] = rows.agg(*values).first().asDict()  # type: ignore[union-attr] # there is one
             if not settings.is_small_batch(counts["rows"]):
                 return rows, counts
@@ -277,7 +277,7 @@ class Reading:
 
     def _candidates(self) -> DataFrame:
         """Leave out the rows before the beginning of the load, and from its end on."""
-        start = cursor_state.start_of(self.rule, None if self.end else self.before, self.kind, self.first)
+        start = cursor_state.start_of(self.cursor, None if self.end else self.before, self.kind, self.first)
         rows = self.data
         if self.end:
             end = cursor_state.value_of("end_value", self.end, self.kind)
@@ -304,7 +304,7 @@ class Reading:
         return self._with_missing(rows.where(is_from | self.is_missing))
 
     def _with_missing(self, rows: DataFrame) -> DataFrame:
-        return rows.where(~self.is_missing) if self.rule.missing == "exclude" else rows
+        return rows.where(~self.is_missing) if self.cursor.excludes_missing else rows
 
     def _unknown(self, rows: DataFrame, before: CursorState) -> DataFrame:
         """Leave out so many equal rows as were loaded; of a key that was loaded, all rows.
@@ -313,14 +313,14 @@ class Reading:
         """
         marked = rows.select("*", *self._marks())
         number = F.lit(1)
-        if not self.rule.dedup_key:
+        if not self.cursor.dedup_key:
             number = F.row_number().over(Window.partitionBy(*_MARKS).orderBy(F.lit(1)))
-        if before.known_in:
-            stored = self._stored(before.known_in)
+        if before.boundary_folder:
+            stored = self._stored(before.boundary_folder)
             numbered = marked.withColumn("_scope_number", number).join(stored, _MARKS, "left")
             return numbered.where("_scope_number > coalesce(_scope_n, 0)").select(*self._columns())
-        # Few rows, as a rule: one partition spares a shuffle, and a literal a join.
-        loaded_counts = {f"{at}\0{row}": n for at, row, n in before.known}
+        # Few rows, as a cursor: one partition spares a shuffle, and a literal a join.
+        loaded_counts = {f"{at}\0{row}": n for at, row, n in before.boundary_rows}
         counts = F.from_json(F.lit(json.dumps(loaded_counts)), "map<string,bigint>")
         loaded = F.coalesce(counts[F.concat_ws("\0", *_MARKS)], F.lit(0))
         numbered = marked.coalesce(1).withColumn("_scope_number", number)
@@ -334,7 +334,9 @@ class Reading:
         if fresh.count() <= max_rows:
             return rows, False
         is_within = ~self._is_beyond(self._nth(fresh, max_rows))
-        if self.rule.missing == "include":  # those come once with each load: with its last batch
+        if (
+            self.cursor.on_cursor_value_missing == "include"
+        ):  # those come once with each load: with its last batch
             return rows.where(~self.is_missing & is_within), True
         return rows.where(self.is_missing | is_within), True
 
@@ -342,7 +344,7 @@ class Reading:
         """Find the value of a row by its number in the cursor's order; exactly, or a cut could be empty."""
         value = F.col("v")
         ordered = rows.select(self.value.alias("v")).orderBy(
-            value.asc() if self.rule.func == "max" else value.desc()
+            value.asc() if self.cursor.is_rising else value.desc()
         )
         last_row = ordered.limit(number).agg(self._text(self._furthest(value)).alias("v")).first()
         return str(last_row["v"])  # type: ignore[index] # an aggregate has a row
@@ -351,27 +353,27 @@ class Reading:
 
     def _state(self, newest: str | None, *, more: bool) -> CursorState:
         """Make the state after the batch, without the rows that the next load reads again."""
-        before = self.before or CursorState(column=self.rule.column)
+        before = self.before or CursorState(column=self.cursor.column)
         last = before.last
         if newest is not None and (
-            last is None or cursor_state.is_beyond(newest, last, self.kind, self.rule.func)
+            last is None or cursor_state.is_beyond(newest, last, self.kind, self.cursor.last_value_func)
         ):
             last = newest
         state = replace(
             before,
-            column=self.rule.column,
-            func=self.rule.func,
+            column=self.cursor.column,
+            func=self.cursor.last_value_func,
             kind=self.kind,
             last=last,
             source=self.cursor_slice.source,
             version=self.cursor_slice.version,
             more=more,
-            dedup=cursor_state.compared_by(self.rule),
-            columns=tuple(self.data.columns) if self.rule.dedup_key is None else (),
+            dedup=cursor_state.compared_by(self.cursor),
+            columns=tuple(self.data.columns) if self.cursor.dedup_key is None else (),
         )
         since = None
         if last is not None and self._compares():
-            since = cursor_state.start_of(self.rule, state, self.kind, self.first)
+            since = cursor_state.start_of(self.cursor, state, self.kind, self.first)
         return replace(state, since=since)
 
     def _remembering(
@@ -388,26 +390,29 @@ class Reading:
         :return: None if one of these was not loaded, or if more are to be noted than the state holds.
         """
         if self.end or state.last is None or not self._compares():
-            return replace(state, known=(), known_in=None)
-        if state.known_in:
+            return replace(state, boundary_rows=(), boundary_folder=None)
+        if state.boundary_folder:
             return None
         to_note = rows.where(~self.is_missing & (self._is_from(state.since) | again))
-        most = 2 * cursor_state.KNOWN_AT_MOST  # those of the last value, and those of the next
+        most = 2 * cursor_state.MOST_BOUNDARY_ROWS  # those of the last value, and those of the next
         marks = to_note.select(again, *self._marks()).limit(most + 1).collect()
         read_marks = [(bool(is_again), str(at), str(row)) for is_again, at, row in marks]
         if len(read_marks) > most:
             return None
-        old = {(at, row): n for at, row, n in state.known}
+        old = {(at, row): n for at, row, n in state.boundary_rows}
         for mark, n in Counter((at, row) for is_again, at, row in read_marks if is_again).items():
-            if mark not in old or (not self.rule.dedup_key and n > old[mark]):
+            if mark not in old or (not self.cursor.dedup_key and n > old[mark]):
                 return None
-        kept, read = [*state.known], [(at, row, 1) for is_again, at, row in read_marks if not is_again]
-        if not self.rule.dedup_key and count:
+        kept, read = (
+            [*state.boundary_rows],
+            [(at, row, 1) for is_again, at, row in read_marks if not is_again],
+        )
+        if not self.cursor.dedup_key and count:
             read = [(at, row, 1) for _, at, row in read_marks]
             values = {at for at, _, _ in read}
             kept = [loaded_row for loaded_row in kept if loaded_row[0] not in values]
         noted = self._counted([*kept, *read], state.since)
-        return replace(state, known=noted) if len(noted) <= cursor_state.KNOWN_AT_MOST else None
+        return replace(state, boundary_rows=noted) if len(noted) <= cursor_state.MOST_BOUNDARY_ROWS else None
 
     def _in_folder(self, rows: DataFrame, state: CursorState, count: int) -> CursorState:
         """Note the rows that the next load reads again, where they may be many; see ``_remembering``."""
@@ -415,7 +420,7 @@ class Reading:
             return state
         read = rows.where(~self.is_missing & self._is_from(state.since)).select(*self._marks())
         kept = self._loaded_before()
-        if not self.rule.dedup_key:
+        if not self.cursor.dedup_key:
             kept = kept.join(read.select(_MARKS[0]).distinct(), _MARKS[0], "left_anti").select(*kept.columns)
         loaded = read.select("*", F.lit(1).cast("bigint").alias("_scope_n")).unionByName(kept)
         at = F.col("_scope_at").cast(self.kind)
@@ -424,37 +429,39 @@ class Reading:
             .groupBy(*_MARKS)
             .agg(F.sum("_scope_n").alias("_scope_n"))
         )
-        few = cursor_state.KNOWN_AT_MOST
+        few = cursor_state.MOST_BOUNDARY_ROWS
         folder = f"{self.folder}-{uuid.uuid4()}"
         loaded.write.mode("errorifexists").parquet(folder)
         stored = [(row[0], row[1], int(row[2])) for row in self._stored(folder).limit(few + 1).collect()]
         if len(stored) <= few:
-            return replace(state, known=tuple(sorted(stored)), known_in=None)
-        return replace(state, known=(), known_in=folder)
+            return replace(state, boundary_rows=tuple(sorted(stored)), boundary_folder=None)
+        return replace(state, boundary_rows=(), boundary_folder=folder)
 
     def _counted(self, rows: list[LoadedRow], start: str | None) -> tuple[LoadedRow, ...]:
         counts: Counter[tuple[str, str]] = Counter()
         for at, row, n in rows:
-            if start is None or not cursor_state.is_beyond(start, at, self.kind, self.rule.func):
+            if start is None or not cursor_state.is_beyond(start, at, self.kind, self.cursor.last_value_func):
                 counts[at, row] += n
         return tuple(sorted((at, row, n) for (at, row), n in counts.items()))
 
     def _loaded_before(self) -> DataFrame:
-        before = self.before or CursorState(column=self.rule.column)
-        if before.known_in:
-            return self._stored(before.known_in)
-        rows = [dict(zip((*_MARKS, "_scope_n"), loaded_row, strict=True)) for loaded_row in before.known]
+        before = self.before or CursorState(column=self.cursor.column)
+        if before.boundary_folder:
+            return self._stored(before.boundary_folder)
+        rows = [
+            dict(zip((*_MARKS, "_scope_n"), loaded_row, strict=True)) for loaded_row in before.boundary_rows
+        ]
         # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
-        literal = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{_KNOWN}>>")
+        literal = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{_BOUNDARY}>>")
         return self.spark.range(1).select(F.inline(literal))
 
     def _stored(self, folder: str) -> DataFrame:
-        return self.spark.read.schema(_KNOWN).parquet(folder)
+        return self.spark.read.schema(_BOUNDARY).parquet(folder)
 
     def _marks(self) -> list[Column]:
         fields = self.data.schema.fields
-        if self.rule.dedup_key:
-            named = {name.lower() for name in self.rule.dedup_key}
+        if self.cursor.dedup_key:
+            named = {name.lower() for name in self.cursor.dedup_key}
             unknown = named - {field.name.lower() for field in fields}
             if unknown:
                 raise CursorError(
@@ -467,7 +474,7 @@ class Reading:
         return [self._text(self.value).alias("_scope_at"), row_hash(fields).alias("_scope_row")]
 
     def _compares(self) -> bool:
-        return self.rule.dedup_key != ()
+        return self.cursor.dedup_key != ()
 
     # ---- values --------------------------------------------------------------------------------
 
@@ -481,18 +488,18 @@ class Reading:
 
     def _is_beyond(self, last: str) -> Column:
         limit = self._literal(last)
-        return self.value > limit if self.rule.func == "max" else self.value < limit
+        return self.value > limit if self.cursor.is_rising else self.value < limit
 
     def _is_from(self, start: str | None, value: Column | None = None) -> Column:
         compared = self.value if value is None else value
         if start is None:
             return compared.isNotNull()
         limit = self._literal(start)
-        return compared >= limit if self.rule.func == "max" else compared <= limit
+        return compared >= limit if self.cursor.is_rising else compared <= limit
 
     def _near(self, limit: str, *, is_start: bool) -> Column:
         """Make the condition on the stored value by which Delta may leave files out."""
-        is_least = is_start is (self.rule.func == "max")
+        is_least = is_start is (self.cursor.is_rising)
         near = delta_commit.loosened(self.kind, limit, -1 if is_least else 1)
         if near is None or delta_commit.are_exact(self.kind):
             return F.lit(True)  # noqa: FBT003 - the exact condition is enough, or none may be
@@ -500,7 +507,7 @@ class Reading:
         return self.stored >= bound if is_least else self.stored <= bound
 
     def _furthest(self, value: Column) -> Column:
-        return F.max(value) if self.rule.func == "max" else F.min(value)
+        return F.max(value) if self.cursor.is_rising else F.min(value)
 
     def _columns(self) -> list[Column]:
         return [F.col(quoted(name)) for name in self.data.columns]
@@ -509,7 +516,7 @@ class Reading:
         """Make the error for the end of time as the last value: it stands for "never"."""
         rows = _shown(held.where(self.value == self._literal(last)))
         return CursorError(
-            f"The column {self.rule.column!r} holds {last}, as in {rows}: no row could ever be newer than "
+            f"The column {self.cursor.column!r} holds {last}, as in {rows}: no row could ever be newer than "
             "this value.",
             kept=NO_ROW_WRITTEN,
             do="leave out such rows, or give them another value, in `query` or pre_filter_sql",
@@ -523,7 +530,7 @@ class Reading:
                 "source, abandon the batch with `airflow scope abandon`"
             )
         return CursorError(
-            f"{count:,} row{' has' if count == 1 else 's have'} no value in {self.rule.column!r} (NULL, "
+            f"{count:,} row{' has' if count == 1 else 's have'} no value in {self.cursor.column!r} (NULL, "
             f"NaN or infinite), such as {_shown(held.where(self.is_missing))}.",
             kept=NO_ROW_WRITTEN,
             do='give them a value in pre_filter_sql; or set on_cursor_value_missing="exclude" (they are '

@@ -56,7 +56,7 @@ class CursorEngine(DeltaEngine):
             column="id",
             kind="bigint",
             last=str(last),
-            known_in=folder,
+            boundary_folder=folder,
             source=entry.slice.source,
             version=entry.slice.version,
         )

@@ -14,7 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.delta import commit as delta_commit
 from airflow_provider_scope.sources.cursor import newer
-from airflow_provider_scope.sources.cursor.state import CursorRule, CursorState
+from airflow_provider_scope.sources.cursor.spec import Cursor
+from airflow_provider_scope.sources.cursor.state import CursorState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +62,9 @@ def test_what_the_log_says_is_so(tmp_path: Path, kind: str, func: str) -> None:
         state = CursorState(column=column, kind=kind, last=text)
         files = sorted((tmp_path / str(seed)).glob("_delta_log/*.json"))[1:]
         commits = [delta_commit.parse(version, file.read_bytes()) for version, file in enumerate(files, 1)]
-        if newer.holds_none(commits, CursorRule(column, func, None, missing, None), state, None):
+        if newer.holds_none(
+            commits, Cursor(column=column, last_value_func=func, on_cursor_value_missing=missing), state, None
+        ):
             said += 1
             assert not [v for v in there if v is not None and (v >= last if func == "max" else v <= last)], (
                 seed
@@ -98,7 +101,7 @@ def test_what_another_writer_cut_is_never_taken_for_old(zone: str, func: str) ->
         stats["maxValues" if func == "max" else "minValues"] = {"n": told}
         commit = json.dumps({"add": {"path": "f", "dataChange": True, "stats": json.dumps(stats)}})
         state = CursorState(column="n", kind="timestamp", last=f"{last:%Y-%m-%d %H:%M:%S.%f}Z")
-        rule = CursorRule("n", func, None, "raise", None)
+        rule = Cursor(column="n", last_value_func=func)
         if newer.holds_none([delta_commit.parse(1, commit.encode())], rule, state, None):
             said += 1
             assert furthest(values) < last if func == "max" else furthest(values) > last

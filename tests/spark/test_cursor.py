@@ -305,7 +305,7 @@ def test_a_large_first_load_is_not_held_and_what_is_behind_it_is_exact(
     pipe = source.pipe(on_cursor_value_missing="include")
     pipe.run()
     assert sorted(pipe.rows("id", "t")) == [*enumerate("abcdefghijklm")]
-    assert (pipe.state()["last"], len(pipe.state()["known"])) == ("9.0", 3)
+    assert (pipe.state()["last"], len(pipe.state()["boundary_rows"])) == ("9.0", 3)
 
     source.add(n=[9.0, 9.5, 1.0], id=[20, 21, 22], t=["new", "newer", "too late"])
     pipe.run()

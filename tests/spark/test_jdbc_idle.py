@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_scope.sources.cursor import newer
-from airflow_provider_scope.sources.cursor.state import CursorRule
+from airflow_provider_scope.sources.cursor.spec import Cursor
 from airflow_provider_scope.spark.structs import row_hash
 from tests.support import warm
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
-RULE = CursorRule("n", "max", None, "raise", None)
+RULE = Cursor(column="n")
 TYPES = {
     "i": "int",
     "l": "bigint",

@@ -11,15 +11,16 @@ from uuid import UUID
 import pytest
 
 from airflow_provider_scope.sources.cursor import newer
-from airflow_provider_scope.sources.cursor.state import Bound, CursorRule, CursorState, compared_by
+from airflow_provider_scope.sources.cursor.spec import Cursor
+from airflow_provider_scope.sources.cursor.state import Bound, CursorState, compared_by
 
-RULE = CursorRule("n", "max", None, "raise", None)
+RULE = Cursor(column="n")
 ROW = {"n": 7, "t": "x"}
 
 
-def state_of(*rows: dict[str, Any], rule: CursorRule = RULE, **more: Any) -> CursorState:
+def state_of(*rows: dict[str, Any], rule: Cursor = RULE, **more: Any) -> CursorState:
     known = tuple((str(row["n"]), newer.row_hash(row, rule), 1) for row in rows)
-    fields: dict[str, Any] = {"column": "n", "kind": "int", "last": "7", "since": "7", "known": known}
+    fields: dict[str, Any] = {"column": "n", "kind": "int", "last": "7", "since": "7", "boundary_rows": known}
     fields |= {"func": "max", "dedup": compared_by(rule), "columns": ("n", "t")}
     return CursorState(**fields | more)
 
@@ -72,7 +73,7 @@ def test_the_database_is_asked_for_what_the_load_would_read(
         ("postgresql", {"kind": "double"}, {}),
         ("sqlite", {"kind": "decimal(38,18)"}, {}),
         ("postgresql", {"last": None}, {}),
-        ("postgresql", {"known_in": "folder"}, {}),
+        ("postgresql", {"boundary_folder": "folder"}, {}),
         ("postgresql", {}, {"dedup_key": ()}),
         ("postgresql", {}, {"dedup_key": ("t",)}),  # other columns than before
         ("postgresql", {}, {"lag": 2}),  # a longer lag than before: `since` holds
@@ -92,7 +93,7 @@ def test_what_the_answer_could_not_tell_is_not_asked(
 
 
 def test_the_question_looks_as_far_back_as_the_load() -> None:
-    lag = replace(RULE, lag=3, func="min", missing="exclude", column="N")
+    lag = replace(RULE, lag=3, last_value_func="min", on_cursor_value_missing="exclude", column="N")
     state = state_of(ROW, since="10", func="min")
     asked = newer.question("postgresql", "t AS q", lag, state, None)
     assert asked
@@ -164,6 +165,6 @@ def test_by_keys_a_row_that_changed_is_known() -> None:
 )
 def test_the_value_is_compared_as_the_state_has_it(kind: str, value: Any, text: str) -> None:
     row = {"n": value, "t": "x"}
-    state = state_of(ROW, kind=kind, known=((text, newer.row_hash(row, RULE), 1),))
+    state = state_of(ROW, kind=kind, boundary_rows=((text, newer.row_hash(row, RULE), 1),))
     assert newer.are_known([row], RULE, state)
     assert not newer.are_known([row], RULE, replace(state, kind="int"))

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError, InputError
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.cursor.spec import bound_of
-from airflow_provider_scope.sources.cursor.state import Bound, CursorRule, CursorState, overlap, window_bounds
+from airflow_provider_scope.sources.cursor.state import Bound, CursorState, overlap, window_bounds
 from airflow_provider_scope.specs import Cursor, Scd2, TableSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from, source_from
 from airflow_provider_scope.values import Window
@@ -95,8 +95,8 @@ def test_an_interval_becomes_values_of_the_column(kind: str, first: str, end: st
     ]
 
 
-def rule(lag: float | None = None, func: str = "max") -> CursorRule:
-    return CursorRule("c", func, lag, "raise", None)
+def rule(lag: float | None = None, func: str = "max") -> Cursor:
+    return Cursor(column="c", last_value_func=func, lag=lag)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_lag_on_text_is_refused() -> None:
 def test_a_state_is_read_as_it_was_written() -> None:
     known = (("2024-01-01 00:00:00Z", "ab", 2),)
     state = CursorState(
-        column="é`", kind="timestamp", last="x", known=known, source="id", version=0, more=True
+        column="é`", kind="timestamp", last="x", boundary_rows=known, source="id", version=0, more=True
     )
 
     assert cursor_state.decode(state.encode(), "here") == state
@@ -147,7 +147,7 @@ def test_a_state_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"column": "c", "other": 1}', '{"column": "c", "known": [[1]]}']
+    "text", ["", "[]", "{}", '{"column": "c", "other": 1}', '{"column": "c", "boundary_rows": [[1]]}']
 )
 def test_a_state_that_is_none_is_damage(text: str) -> None:
     with pytest.raises(CheckpointCorruptError):
@@ -156,11 +156,11 @@ def test_a_state_that_is_none_is_damage(text: str) -> None:
 
 def test_a_state_of_another_column_is_refused() -> None:
     state = CursorState(column="Changed", func="max", last="1")
-    cursor_state.check_column(state, "changed", "max", "here")
+    cursor_state.check_column(state, Cursor(column="changed"), "here")
     with pytest.raises(CursorError, match=r"'Changed'.*'created'"):
-        cursor_state.check_column(state, "created", None, "here")
+        cursor_state.check_column(state, Cursor(column="created"), "here")
     with pytest.raises(CursorError, match=r"'max'.*'min'"):
-        cursor_state.check_column(state, "changed", "min", "here")
+        cursor_state.check_column(state, Cursor(column="changed", last_value_func="min"), "here")
 
 
 @pytest.mark.parametrize(
@@ -306,9 +306,7 @@ def test_digits_in_a_column_of_text_are_compared_as_text():
     ],
 )
 def test_rows_are_compared_only_by_what_they_are_known_by(before: Any, now: Any, known: str | None) -> None:
-    old, new = (
-        CursorRule(column="v", func="max", lag=None, missing="raise", dedup_key=key) for key in (before, now)
-    )
+    old, new = (Cursor(column="v", dedup_key=key) for key in (before, now))
     state = CursorState(column="v", last="9", dedup=cursor_state.compared_by(old))
 
     if known is None:
@@ -319,7 +317,7 @@ def test_rows_are_compared_only_by_what_they_are_known_by(before: Any, now: Any,
 
 
 def test_a_state_of_before_says_nothing_of_how_rows_are_known() -> None:
-    rule = CursorRule(column="v", func="max", lag=5, missing="raise", dedup_key=("t",))
+    rule = Cursor(column="v", lag=5, dedup_key=("t",))
     state = cursor_state.decode('{"column": "v", "kind": "int", "last": "9"}', "here")
 
     cursor_state.check_dedup(state, rule, "here")

@@ -10,9 +10,10 @@ import pytest
 
 from airflow_provider_scope.delta.commit import parse
 from airflow_provider_scope.sources.cursor import newer
-from airflow_provider_scope.sources.cursor.state import Bound, CursorRule, CursorState
+from airflow_provider_scope.sources.cursor.spec import Cursor
+from airflow_provider_scope.sources.cursor.state import Bound, CursorState
 
-RULE = CursorRule("n", "max", None, "raise", None)
+CURSOR = Cursor(column="n")
 
 
 def add(low: Any, high: Any, nulls: Any = 0, rows: int = 3, column: str = "n", **more: Any) -> dict[str, Any]:
@@ -26,12 +27,12 @@ def add(low: Any, high: Any, nulls: Any = 0, rows: int = 3, column: str = "n", *
 
 
 def holds_none(
-    *actions: Any, kind: str = "int", last: str | None = "7", first: Bound | None = None, **rule: Any
+    *actions: Any, kind: str = "int", last: str | None = "7", first: Bound | None = None, **more: Any
 ) -> bool:
     commit = "\n".join(json.dumps(action) for action in ({"commitInfo": {}}, *actions)).encode()
     state = CursorState(column="n", kind=kind, last=last)
     return newer.holds_none(
-        [parse(0, b'{"commitInfo": {}}'), parse(1, commit)], replace(RULE, **rule), state, first
+        [parse(0, b'{"commitInfo": {}}'), parse(1, commit)], replace(CURSOR, **more), state, first
     )
 
 
@@ -131,12 +132,12 @@ def test_values_are_compared_as_their_type(kind: str, last: str, high: Any, *, i
 
 
 def test_with_falling_values_the_smallest_counts() -> None:
-    assert holds_none(add(8, 99), func="min")
-    assert not holds_none(add(7, 99), func="min")
-    at = {"kind": "timestamp", "last": "2026-01-01 00:00:00.123Z", "func": "min"}
+    assert holds_none(add(8, 99), last_value_func="min")
+    assert not holds_none(add(7, 99), last_value_func="min")
+    at = {"kind": "timestamp", "last": "2026-01-01 00:00:00.123Z", "last_value_func": "min"}
     assert holds_none(add("2026-01-01T00:00:00.124Z", ""), **at)
     assert not holds_none(add("2026-01-01T00:00:00.1235Z", ""), **at)
-    early = {"kind": "timestamp", "last": "1883-11-18 00:00:00Z", "func": "min"}
+    early = {"kind": "timestamp", "last": "1883-11-18 00:00:00Z", "last_value_func": "min"}
     assert not holds_none(add("1900-01-01T00:00:00.000+07:36", ""), **early)
     assert holds_none(add("1973-01-01T00:00:00.000Z", ""), **early)
 
@@ -149,10 +150,10 @@ def test_a_lag_looks_further_back_and_no_further_than_the_first_value() -> None:
 
 
 def test_rows_without_a_value_are_new_unless_they_are_left_out() -> None:
-    assert holds_none(add(1, 6, nulls=1), missing="exclude")
-    assert holds_none(add(None, None, nulls=3), missing="exclude")
-    assert not holds_none(add(None, None, nulls=2), missing="exclude")
-    assert not holds_none(add(1, 6), missing="include")
+    assert holds_none(add(1, 6, nulls=1), on_cursor_value_missing="exclude")
+    assert holds_none(add(None, None, nulls=3), on_cursor_value_missing="exclude")
+    assert not holds_none(add(None, None, nulls=2), on_cursor_value_missing="exclude")
+    assert not holds_none(add(1, 6), on_cursor_value_missing="include")
     assert not holds_none(dedup_key=())
 
 

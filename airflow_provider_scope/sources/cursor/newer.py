@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_provider_scope.delta.commit import DeltaCommit
-    from airflow_provider_scope.sources.cursor.state import Bound, CursorRule, CursorState
+    from airflow_provider_scope.sources.cursor.spec import Cursor
+    from airflow_provider_scope.sources.cursor.state import Bound, CursorState
 
 
 COMMITS = 100
@@ -36,7 +37,7 @@ _CUT = timedelta(milliseconds=1)
 
 
 def holds_none(
-    commits: Iterable[DeltaCommit], rule: CursorRule, state: CursorState, first: Bound | None
+    commits: Iterable[DeltaCommit], cursor: Cursor, state: CursorState, first: Bound | None
 ) -> bool:
     """Return whether all that the commits add lies before the first value that a load would read.
 
@@ -48,19 +49,23 @@ def holds_none(
     :param first: Where the user said to begin.
     """
     kind = state.kind or ""
-    if kind not in (*_WHOLE, "date", *_TIMES) or rule.missing == "include" or rule.dedup_key == ():
+    if (
+        kind not in (*_WHOLE, "date", *_TIMES)
+        or cursor.on_cursor_value_missing == "include"
+        or cursor.dedup_key == ()
+    ):
         return False
     try:
-        start = cursor_state.start_of(rule, state, kind, first)
+        start = cursor_state.start_of(cursor, state, kind, first)
         if start is None:
             return False
         limit = _value(start, kind)
-        return all(_is_before(action, rule, limit, kind) for commit in commits for action in commit.actions)
+        return all(_is_before(action, cursor, limit, kind) for commit in commits for action in commit.actions)
     except (CursorError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return False
 
 
-def _is_before(action: Mapping[str, Any], rule: CursorRule, limit: Any, kind: str) -> bool:
+def _is_before(action: Mapping[str, Any], cursor: Cursor, limit: Any, kind: str) -> bool:
     if not action.keys() - _ADD_NO_ROW:
         return True
     if action.keys() != {"add"}:
@@ -71,18 +76,18 @@ def _is_before(action: Mapping[str, Any], rule: CursorRule, limit: Any, kind: st
     stats = json.loads(add["stats"])
     if stats["numRecords"] == 0:
         return True
-    nulls = stats["nullCount"][_name(stats["nullCount"], rule.column)]
-    if nulls != 0 and rule.missing != "exclude":
+    nulls = stats["nullCount"][_name(stats["nullCount"], cursor.column)]
+    if nulls != 0 and not cursor.excludes_missing:
         return False
     if nulls == stats["numRecords"]:
         return True
-    bounds = stats["maxValues" if rule.func == "max" else "minValues"]
-    value = _value(bounds[_name(bounds, rule.column)], kind)
+    bounds = stats["maxValues" if cursor.is_rising else "minValues"]
+    value = _value(bounds[_name(bounds, cursor.column)], kind)
     if kind in EXACT_SINCE and value.year < EXACT_SINCE[kind]:
-        return bool(rule.func == "max" and limit.year > EXACT_SINCE[kind])
+        return bool(cursor.is_rising and limit.year > EXACT_SINCE[kind])
     if kind in _TIMES:
-        return bool(value + _CUT <= limit if rule.func == "max" else value - _CUT >= limit)
-    return bool(value < limit if rule.func == "max" else value > limit)
+        return bool(value + _CUT <= limit if cursor.is_rising else value - _CUT >= limit)
+    return bool(value < limit if cursor.is_rising else value > limit)
 
 
 def _name(values: Mapping[str, Any], column: str) -> str:
@@ -123,7 +128,7 @@ _WHOLE_FLOAT = 1e15
 
 
 def question(
-    database: str, rows_of: str, rule: CursorRule, state: CursorState, first: Bound | None
+    database: str, rows_of: str, cursor: Cursor, state: CursorState, first: Bound | None
 ) -> tuple[str, int] | None:
     """Return the SELECT for the rows that the next load would read, and how many of them to fetch.
 
@@ -134,16 +139,18 @@ def question(
     """
     kind = state.kind or ""
     is_compared = (
-        rule.dedup_key != () and state.dedup == cursor_state.compared_by(rule) and not state.known_in
+        cursor.dedup_key != ()
+        and state.dedup == cursor_state.compared_by(cursor)
+        and not state.boundary_folder
     )
     if not is_compared or state.last is None:
         return None
-    start = cursor_state.start_of(rule, state, kind, first)
+    start = cursor_state.start_of(cursor, state, kind, first)
     if start is None or start != state.since:
         return None  # of rows before that it is not known which are loaded
     # The user may write the column in another letter case.
-    name = named(next((c for c in state.columns if c.lower() == rule.column.lower()), rule.column))
-    or_condition = "" if rule.missing == "exclude" else f" OR {name} IS NULL"
+    name = named(next((c for c in state.columns if c.lower() == cursor.column.lower()), cursor.column))
+    or_condition = "" if cursor.excludes_missing else f" OR {name} IS NULL"
     if database == "postgresql" and (kind in _POSTGRES or kind.startswith("decimal")):
         value, limit = name, postgres_literal(kind, start)
         if kind == "string":
@@ -156,32 +163,32 @@ def question(
         value, limit = f"CAST({name} AS TEXT) COLLATE BINARY", f"'{escaped}'"
     else:
         return None  # it compares otherwise than Spark, or may hold NaN
-    sign = ">=" if rule.func == "max" else "<="
-    count = sum(n for _, _, n in state.known) + 1
+    sign = ">=" if cursor.is_rising else "<="
+    count = sum(n for _, _, n in state.boundary_rows) + 1
     return f"SELECT * FROM {rows_of}\nWHERE {value} {sign} {limit}{or_condition}\nLIMIT {count}", count  # noqa: S608 - quoted
 
 
-def are_known(rows: Sequence[Mapping[str, Any]], rule: CursorRule, state: CursorState) -> bool:
+def are_known(rows: Sequence[Mapping[str, Any]], cursor: Cursor, state: CursorState) -> bool:
     """Return whether a load of these rows would load none of them, and leave the state as it is.
 
     :param rows: Column -> value, as ``question`` fetches them.
     """
-    loaded = Counter({(cursor_text, row): n for cursor_text, row, n in state.known})
+    loaded = Counter({(cursor_text, row): n for cursor_text, row, n in state.boundary_rows})
     if len(rows) > loaded.total():
         return False
     try:
         fetched = Counter(
-            (_value_text(row, rule.column, state.kind or ""), row_hash(row, rule)) for row in rows
+            (_value_text(row, cursor.column, state.kind or ""), row_hash(row, cursor)) for row in rows
         )
     except (ValueError, OverflowError):
         return False
-    if rule.dedup_key:
+    if cursor.dedup_key:
         return fetched.keys() <= loaded.keys()
     values = {cursor_text for cursor_text, _ in fetched}
     return fetched == Counter({mark: n for mark, n in loaded.items() if mark[0] in values})
 
 
-def row_hash(row: Mapping[str, Any], rule: CursorRule) -> str:
+def row_hash(row: Mapping[str, Any], cursor: Cursor) -> str:
     """Return the hash that Spark makes of a row.
 
     :raises ValueError: There is none for a value, or two columns have one name.
@@ -189,7 +196,7 @@ def row_hash(row: Mapping[str, Any], rule: CursorRule) -> str:
     names = {name.lower(): name for name in row}
     if len(names) != len(row):
         raise ValueError(*row)
-    compared = {name.lower() for name in rule.dedup_key} if rule.dedup_key else names.keys()
+    compared = {name.lower() for name in cursor.dedup_key} if cursor.dedup_key else names.keys()
     if compared - names.keys():
         raise ValueError(*compared)
     texts = {name: _text(row[names[name]]) for name in sorted(compared) if row[names[name]] is not None}

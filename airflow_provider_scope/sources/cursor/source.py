@@ -13,7 +13,6 @@ from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.protocol.source import Source
 from airflow_provider_scope.sources.cursor import newer
 from airflow_provider_scope.sources.cursor import state as cursor_state
-from airflow_provider_scope.sources.cursor.spec import bound_of
 from airflow_provider_scope.sources.cursor.state import Bound, overlap, window_bounds
 from airflow_provider_scope.values import CursorSlice
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.source import Request
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
-    from airflow_provider_scope.sources.cursor.state import CursorRule, CursorState
+    from airflow_provider_scope.sources.cursor.state import CursorState
     from airflow_provider_scope.stores.protocol import Storage
     from airflow_provider_scope.values import Window
 
@@ -47,7 +46,7 @@ class CursorRows(Source):
     """Whether a range that was loaded is not loaded again: its rows would be added twice."""
     storage: Storage | None = None
     """Where the Delta table is; None for a database."""
-    is_unchanged: Callable[[CursorRule, CursorState, Bound | None], bool] | None = None
+    is_unchanged: Callable[[CursorState, Bound | None], bool] | None = None
     """Asks a database whether it has no row that the next load would take; None if it cannot be asked."""
     table_id: str | None = field(default=None, init=False)
     newest_version: int | None = field(default=None, init=False)
@@ -73,21 +72,22 @@ class CursorRows(Source):
         return self.spec.cursor.column
 
     @property
-    def rule(self) -> CursorRule | None:
-        """How rows are told from each other; None if the cursor sees other rows than those of the table."""
-        return None if self.spec.pre_filter_sql else self.spec.cursor.rule
+    def sees_table(self) -> bool:
+        """Whether the cursor sees the rows of the table, and not those that a SELECT makes of them."""
+        return self.spec.pre_filter_sql is None
+
+    @property
+    def bounds(self) -> tuple[Bound | None, Bound | None]:
+        """The first value that is read, and the end, which is not."""
+        return window_bounds(self.window) if self.window else self.spec.cursor.bounds
 
     @property
     def first(self) -> Bound | None:
-        if self.window:
-            return window_bounds(self.window)[0]
-        return bound_of("initial_value", self.spec.cursor.initial_value)
+        return self.bounds[0]
 
     @property
     def end(self) -> Bound | None:
-        if self.window:
-            return window_bounds(self.window)[1]
-        return bound_of("end_value", self.spec.cursor.end_value)
+        return self.bounds[1]
 
     @property
     def interval(self) -> str | None:
@@ -156,7 +156,7 @@ class CursorRows(Source):
             mapping = metadata.configuration.get("delta.columnMapping.mode")
             self.names_columns = mapping not in (None, "none")
             kinds = {column.name.lower(): column.type for column in table.delta.schema().fields}
-            if self.rule and self.column.lower() in kinds:
+            if self.sees_table and self.column.lower() in kinds:
                 self.is_text = kinds[self.column.lower()] == PrimitiveType("string")
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingRows:
@@ -171,15 +171,13 @@ class CursorRows(Source):
             return PendingRows(self._slice(before))
         if self.end:
             return PendingRows(None if self._is_loaded(view, report) else self._slice(before))
-        func = self.rule.func if self.rule else None
-        cursor_state.check_column(state, self.column, func, self.log.location)
+        cursor_state.check_column(state, self.spec.cursor, self.log.location)
         if state is None or state.more:
             return PendingRows(self._slice(before))
         if self.storage is None:
             # Where the database cannot tell, only a batch that reads it can.
             nothing = self._is_logged(view, self.began)
-            rule, is_unchanged = self.rule, self.is_unchanged
-            if not nothing and rule and is_unchanged and is_unchanged(rule, state, self.first):
+            if not nothing and self.sees_table and self.is_unchanged and self.is_unchanged(state, self.first):
                 report.nothing = f"0 rows: nothing new in {self.table}"
                 nothing = True
             return PendingRows(None if nothing else self._slice(before))
@@ -197,7 +195,7 @@ class CursorRows(Source):
     def _holds_none(self, state: CursorState, storage: Storage) -> bool:
         """Tell, from the log alone, whether the versions since the state have no row that would be read."""
         since, newest = state.version, self.newest_version
-        if self.rule is None or self.names_columns or since is None or newest is None:
+        if not self.sees_table or self.names_columns or since is None or newest is None:
             return False
         if newest - since > newer.COMMITS:
             return False
@@ -207,7 +205,8 @@ class CursorRows(Source):
         except (StorageError, ValueError):
             return False  # too large, or not for us: whoever reads the rows will tell
         existing = [commit for commit in commits if commit is not None]
-        return len(existing) == len(commits) and newer.holds_none(existing, self.rule, state, self.first)
+        cursor = self.spec.cursor
+        return len(existing) == len(commits) and newer.holds_none(existing, cursor, state, self.first)
 
     def _is_loaded(self, view: LogView, report: RunReport) -> bool:
         """Return whether the range was loaded, and may not be loaded again."""

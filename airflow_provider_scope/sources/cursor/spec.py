@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.sources.cursor.state import Bound, CursorRule
+from airflow_provider_scope.sources.cursor.state import Bound
 from airflow_provider_scope.sources.spec import SourceSpec, is_name
 from airflow_provider_scope.validation import Amount, Count
 
@@ -53,7 +53,7 @@ class Cursor:
 
     def __post_init__(self) -> None:
         """Check the fields together; values that are templates are let through."""
-        first, end = (bound_of(name, getattr(self, name)) for name in ("initial_value", "end_value"))
+        first, end = self.bounds
         if self.end_value is not None and self.initial_value is None:
             raise validation.bad(
                 "end_value", self.end_value, "initial_value to be set as well", "give both ends of the range"
@@ -64,14 +64,19 @@ class Cursor:
             )
 
     @property
-    def rule(self) -> CursorRule:
-        """How rows are told from each other by it."""
-        key = None if self.dedup_key is None else tuple(self.dedup_key)
-        return CursorRule(self.column, self.last_value_func, self.lag, self.on_cursor_value_missing, key)
+    def bounds(self) -> tuple[Bound | None, Bound | None]:
+        """The initial value and the end value; None for one that is not set, or still a template."""
+        return bound_of("initial_value", self.initial_value), bound_of("end_value", self.end_value)
 
-    def rule_over(self, column: str) -> CursorRule:
-        """Return the rule for the column of a batch, which may have been logged with another one."""
-        return replace(self.rule, column=column)
+    @property
+    def is_rising(self) -> bool:
+        """Whether larger values are new, and not smaller ones."""
+        return self.last_value_func == "max"
+
+    @property
+    def excludes_missing(self) -> bool:
+        """Whether rows without a value are left out."""
+        return self.on_cursor_value_missing == "exclude"
 
 
 def bound_of(argument: str, value: Any) -> Bound | None:
@@ -102,7 +107,7 @@ class _ByCursor(SourceSpec):
 
     @property
     def begins_ms(self) -> int | None:
-        first = bound_of("initial_value", self.cursor.initial_value)
+        first, _ = self.cursor.bounds
         return first.milliseconds() if first else None
 
     @property

@@ -14,6 +14,7 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CheckpointCorruptE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_provider_scope.sources.cursor.spec import Cursor
     from airflow_provider_scope.values import CursorSlice, Window
 
 
@@ -123,7 +124,7 @@ def moment_of(text: str) -> datetime | date:
     )
 
 
-KNOWN_AT_MOST = 100
+MOST_BOUNDARY_ROWS = 100
 """Rows whose hashes are in the state itself: it is part of a commit and of a record."""
 
 _DIGITS = 400
@@ -131,17 +132,6 @@ _DIGITS = 400
 _WHOLE = re.compile(r"tinyint|smallint|int|bigint")
 _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|float|double")
 _KINDS = re.compile(_NUMBER.pattern + r"|date|timestamp|timestamp_ntz|string")
-
-
-@dataclass(frozen=True, slots=True)
-class CursorRule:
-    """How rows are told from each other by their cursor; see ``specs.Cursor``."""
-
-    column: str
-    func: str
-    lag: float | None
-    missing: str
-    dedup_key: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +145,9 @@ class CursorState:
     """The type of the column; None if no row was read yet."""
     last: str | None = None
     """The last value, as text; None if no row had one."""
-    known: tuple[tuple[str, str, int], ...] = ()
+    boundary_rows: tuple[tuple[str, str, int], ...] = ()
     """Of the rows that the next load reads again: cursor value, hash, how many."""
-    known_in: str | None = None
+    boundary_folder: str | None = None
     """The folder with those, where they are many."""
     since: str | None = None
     """The value from which on these are all rows that are loaded; None if none are compared."""
@@ -192,7 +182,9 @@ def decode(text: str | None, where: str) -> CursorState | None:
         return None
     try:
         value = dict(json.loads(text))
-        value["known"] = tuple((str(at), str(row), int(n)) for at, row, n in value.get("known", ()))
+        value["boundary_rows"] = tuple(
+            (str(at), str(row), int(n)) for at, row, n in value.get("boundary_rows", ())
+        )
         value["columns"] = tuple(map(str, value.get("columns", ())))
         return CursorState(**value)
     except (TypeError, ValueError, KeyError) as err:
@@ -203,31 +195,30 @@ def decode(text: str | None, where: str) -> CursorState | None:
         ) from err
 
 
-def check_column(state: CursorState | None, column: str, func: str | None, where: str) -> None:
+def check_column(state: CursorState | None, cursor: Cursor, where: str) -> None:
     """Refuse a state of another column, or of the other ``last_value_func``: it says nothing about this one.
 
-    :param func: ``last_value_func``; None if it is not known here.
     :raises CursorError: The state is such a one.
     """
-    if state and state.column.lower() != column.lower():
+    if state and state.column.lower() != cursor.column.lower():
         raise CursorError(
             f"The last value in {where} belongs to the column {state.column!r}, and cursor.column is now "
-            f"{column!r}: it is not known which of its values are loaded.",
+            f"{cursor.column!r}: it is not known which of its values are loaded.",
             kept="the table and all records; nothing was written",
             do=f"set cursor.column to {state.column!r} again; or run the task once with full_refresh=True",
         )
-    if state and func and state.func and state.func != func:
+    if state and state.func and state.func != cursor.last_value_func:
         raise CursorError(
             f"The last value in {where} was found with last_value_func={state.func!r}, and it is now "
-            f"{func!r}: it is not known which values are loaded on that side.",
+            f"{cursor.last_value_func!r}: it is not known which values are loaded on that side.",
             kept="the table and all records; nothing was written",
             do=f"set last_value_func={state.func!r} again; or run the task once with full_refresh=True",
         )
 
 
-def compared_by(rule: CursorRule) -> str:
+def compared_by(cursor: Cursor) -> str:
     """Say what rows at the last value are compared by, as text: ``*`` is all columns, ``[]`` is nothing."""
-    return "*" if rule.dedup_key is None else json.dumps(sorted(name.lower() for name in rule.dedup_key))
+    return "*" if cursor.dedup_key is None else json.dumps(sorted(name.lower() for name in cursor.dedup_key))
 
 
 def recreated(table: str, present: str | None, source: str | None) -> CursorError:
@@ -244,18 +235,18 @@ def recreated(table: str, present: str | None, source: str | None) -> CursorErro
     )
 
 
-def check_dedup(state: CursorState | None, rule: CursorRule, where: str) -> None:
+def check_dedup(state: CursorState | None, cursor: Cursor, where: str) -> None:
     """Refuse to compare rows by other columns than those by which the state knows them.
 
     :raises CursorError: ``dedup_key`` has changed.
     """
-    now = compared_by(rule)
-    if state is None or state.dedup in (None, now) or rule.dedup_key == ():
+    now = compared_by(cursor)
+    if state is None or state.dedup in (None, now) or cursor.dedup_key == ():
         return
     before = {"*": "None", "[]": "()"}.get(state.dedup, f"({state.dedup[1:-1]},)")
     raise CursorError(
         f"The rows at the last value in {where} are known with dedup_key={before}, and cursor.dedup_key is "
-        f"now {rule.dedup_key!r}: it is not known which of them are loaded.",
+        f"now {cursor.dedup_key!r}: it is not known which of them are loaded.",
         kept="the table and all records; nothing was written",
         do=f"set dedup_key={before} again; or run the task once with full_refresh=True",
     )
@@ -288,16 +279,16 @@ def is_end_of_time(last: str | None, kind: str) -> bool:
     return last >= "9999-12-31" or last.startswith("+")
 
 
-def start_of_slice(rule: CursorRule, batch: CursorSlice, kind: str, where: str) -> str | None:
+def start_of_slice(cursor: Cursor, batch: CursorSlice, kind: str, where: str) -> str | None:
     """Return the value from which on the rows of a slice may be new; None is all of them.
 
     :param where: What errors name as the place of the slice.
     """
     before = None if batch.end else decode(batch.before, where)
-    return start_of(rule, before, kind, Bound.decode(batch.first) if batch.first else None)
+    return start_of(cursor, before, kind, Bound.decode(batch.first) if batch.first else None)
 
 
-def start_of(rule: CursorRule, state: CursorState | None, kind: str, initial: Bound | None) -> str | None:
+def start_of(cursor: Cursor, state: CursorState | None, kind: str, initial: Bound | None) -> str | None:
     """Return the first value that is read, as text; None is all.
 
     :raises CursorError: A bound does not fit the column, or the type knows no lag.
@@ -305,13 +296,17 @@ def start_of(rule: CursorRule, state: CursorState | None, kind: str, initial: Bo
     first = None if initial is None else value_of("initial_value", initial, kind)
     if state is None or state.last is None:
         return first
-    if not rule.lag:
+    if not cursor.lag:
         return state.last
-    start = _shifted(state.last, kind, rule)
-    if rule.dedup_key != () and state.since is not None and is_beyond(state.since, start, kind, rule.func):
+    start = _shifted(state.last, kind, cursor)
+    if (
+        cursor.dedup_key != ()
+        and state.since is not None
+        and is_beyond(state.since, start, kind, cursor.last_value_func)
+    ):
         # The lag was shorter before: of rows before that nobody knows which are loaded.
         start = state.since
-    return start if first is None or is_beyond(start, first, kind, rule.func) else first
+    return start if first is None or is_beyond(start, first, kind, cursor.last_value_func) else first
 
 
 def value_of(argument: str, bound: Bound, kind: str) -> str:
@@ -382,10 +377,10 @@ def _plain(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z".zfill(27)
 
 
-def _shifted(last: str, kind: str, rule: CursorRule) -> str:
+def _shifted(last: str, kind: str, cursor: Cursor) -> str:
     """Return the value that lies before the last one by the lag."""
-    lag = Decimal(str(rule.lag))
-    lag = lag if rule.func == "max" else lag.copy_negate()
+    lag = Decimal(str(cursor.lag))
+    lag = lag if cursor.is_rising else lag.copy_negate()
     try:
         if _WHOLE.fullmatch(kind):
             return str(int(last) - int(lag))
@@ -398,12 +393,13 @@ def _shifted(last: str, kind: str, rule: CursorRule) -> str:
             return _plain(datetime.fromisoformat(last) - timedelta(microseconds=int(lag * 1_000_000)))
     except (OverflowError, ValueError) as err:
         raise CursorError(
-            f"cursor.lag={rule.lag} cannot be applied to the last value {last}: {err}.",
+            f"cursor.lag={cursor.lag} cannot be applied to the last value {last}: {err}.",
             kept=NO_ROW_WRITTEN,
             do="set a smaller lag, or initial_value without a lag",
         ) from err
     raise CursorError(
-        f"cursor.lag={rule.lag} is for numbers, dates and timestamps; {rule.column!r} has the type {kind}.",
+        f"cursor.lag={cursor.lag} is for numbers, dates and timestamps; {cursor.column!r} has the type "
+        f"{kind}.",
         kept=NO_ROW_WRITTEN,
         do="leave it out; or CAST the column in pre_filter_sql",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -107,7 +108,7 @@ class Session:
         self.kind = kind_of(spark)
         self.batch = batch
         self.seq = seq
-        self.rule = source.cursor.rule_over(batch.column)
+        self.cursor = replace(source.cursor, column=batch.column)
         self.max_rows = source.max_rows_per_batch
         self.computes_column = source.pre_filter_sql is not None
         """Whether the cursor's column may be one that the database does not have."""
@@ -179,14 +180,14 @@ class Session:
 
     def start(self, kind: str) -> str | None:
         """Find the first value of the cursor to read, as text of its type; None is all."""
-        return cursor_state.start_of_slice(self.rule, self.batch, kind, f"batch {self.seq}")
+        return cursor_state.start_of_slice(self.cursor, self.batch, kind, f"batch {self.seq}")
 
     def notify(self, text: str) -> None:
         emit(event="notice", seq=self.seq, message=text.format(column=self.batch.column))
 
     def warn_of_late_rows(self, text: str = _LATE) -> None:
         """Warn that rows that are committed late may be lost, unless a lag says how late they come."""
-        if self.rule.lag is None and self.batch.end is None:
+        if self.cursor.lag is None and self.batch.end is None:
             self.notify(text)
 
 
@@ -203,7 +204,7 @@ def narrowed(session: Session, read: Callable[..., DataFrame], *, are_times_text
     :param read: Selects the rows; with ``pushes=True`` Spark may hand conditions to the database.
     :param are_times_text: Whether the database stores times as text, as SQLite does.
     """
-    rule, data = session.rule, read(pushes=True)
+    cursor, data = session.cursor, read(pushes=True)
     name = session.batch.column.lower()
     field = next((field for field in data.schema if field.name.lower() == name), None)
     kind = field.dataType.simpleString() if field else ""
@@ -220,8 +221,8 @@ def narrowed(session: Session, read: Callable[..., DataFrame], *, are_times_text
         return data
     value = data[quoted(field.name)]
     limit = F.expr(f"CAST('{start}' AS {kind})")
-    is_from_start = value >= limit if rule.func == "max" else value <= limit
-    return data.where(is_from_start if rule.missing == "exclude" else is_from_start | value.isNull())
+    is_from_start = value >= limit if cursor.is_rising else value <= limit
+    return data.where(is_from_start if cursor.excludes_missing else is_from_start | value.isNull())
 
 
 def reader(session: Session, table: str, types: str | None = None, *, pushes: bool = False) -> DataFrame:

@@ -88,5 +88,5 @@ def _where(session: Session, column: Column) -> str:
         return ""
     literal = f"{'DATE' if kind == 'date' else 'TIMESTAMP'} '{start.removesuffix('Z')}'"
     name = quoted(column.name)
-    or_missing = "" if session.rule.missing == "exclude" else f" OR {name} IS NULL"
-    return f" WHERE {name} {'>=' if session.rule.func == 'max' else '<='} {literal}{or_missing}"
+    or_missing = "" if session.cursor.excludes_missing else f" OR {name} IS NULL"
+    return f" WHERE {name} {'>=' if session.cursor.is_rising else '<='} {literal}{or_missing}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from airflow_provider_scope.sources.cursor.state import CursorRule
+    from airflow_provider_scope.sources.cursor.spec import Cursor
     from airflow_provider_scope.spark.databases.jdbc import Column, Session
 
 
@@ -236,8 +236,8 @@ class _CursorConditions:
     """Whether no condition leaves rows out, but the one that holds back rows of the newest transactions."""
 
     @property
-    def rule(self) -> CursorRule:
-        return self.session.rule
+    def cursor(self) -> Cursor:
+        return self.session.cursor
 
     def where(self) -> str:
         """Join all conditions; empty if there is none."""
@@ -246,7 +246,7 @@ class _CursorConditions:
         within = " AND ".join(self.conditions)
         name = named(self.column.name)
         alternatives = []
-        if self.rule.missing != "exclude":
+        if not self.cursor.excludes_missing:
             if self.column.may_be_null:
                 alternatives.append(f"{name} IS NULL")
             if self.kind in ("float", "double"):
@@ -292,7 +292,7 @@ class _CursorConditions:
 
     def op(self, sign: str) -> str:
         """Turn the sign of a comparison round if the cursor's values fall."""
-        return sign if self.rule.func == "max" else sign.translate(str.maketrans("<>", "><"))
+        return sign if self.cursor.is_rising else sign.translate(str.maketrans("<>", "><"))
 
     def literal(self, text: str) -> str:
         return postgres_literal(self.kind, text)
@@ -312,8 +312,8 @@ class _CursorConditions:
         """Find the condition for times: a row gets the time when its transaction began, or a later one."""
         (now,) = self.session.ask("SELECT clock_timestamp()::text")
         hidden, _, oldest, standby = self._running()
-        if self.rule.func == "min" or hidden or standby:
-            if self.rule.func == "min":
+        if not self.cursor.is_rising or hidden or standby:
+            if not self.cursor.is_rising:
                 self.session.warn_of_late_rows(_FALLING)
             else:
                 self.session.warn_of_late_rows(_STANDBY if standby else _HIDDEN)
@@ -348,7 +348,7 @@ class _CursorConditions:
 
         A transaction that still runs may have taken a value below those that are committed.
         """
-        largest = "max" if self.rule.func == "max" else "min"
+        largest = "max" if self.cursor.is_rising else "min"
         finite = f" WHERE {self.value} NOT IN ('NaN', 'Infinity', '-Infinity')"
         source = f"{self.session.rows_of}{finite if self.kind in ('float', 'double') else ''}"
         last, asked_at = self.session.ask(
@@ -367,7 +367,7 @@ class _CursorConditions:
 
     def _below_young(self) -> list[str]:
         """Find the condition for rows below all that a transaction wrote while another one still ran."""
-        smallest = "min" if self.rule.func == "max" else "max"
+        smallest = "min" if self.cursor.is_rising else "max"
         where = " AND ".join([*self.conditions, _IS_YOUNG])
         try:
             (young,) = self.session.ask(
@@ -380,7 +380,7 @@ class _CursorConditions:
             return []
         if young is None:
             return []
-        more = "more" if self.rule.func == "max" else "less"
+        more = "more" if self.cursor.is_rising else "less"
         self.session.notify(
             f"rows whose {{column!r}} is {young} or {more} wait for a later load: a transaction is still "
             "running, and may have taken a number before theirs"
@@ -418,7 +418,7 @@ class _CursorConditions:
         if self.kind in ("float", "double"):
             fresh.append(f"{self.value} NOT IN ('NaN', 'Infinity', '-Infinity')")
         where = f" WHERE {' AND '.join(fresh)}"
-        order = "" if self.rule.func == "max" else " DESC"
+        order = "" if self.cursor.is_rising else " DESC"
         values = f"SELECT {self.value} AS v FROM {self.session.rows_of}{where}"
         # A bare name would be that of the text, and numbers would be ordered as such.
         row = self.session.ask(
