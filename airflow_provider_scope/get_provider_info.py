@@ -188,6 +188,9 @@ def _credentials() -> dict[str, Any]:
         "workload_identity_tenant_id": _text(
             "Workload identity tenant", "Empty: what the cluster's environment says."
         ),
+        "workload_identity_client_id": _text(
+            "Workload identity", "Client ID, for the credential default. Empty: as the environment says."
+        ),
         "credential_class": _text(
             "Credential class", "Import path; must be in [adla_scope] allowed_credential_classes."
         ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from airflow_provider_scope.exceptions import InputError, of_extra
-from airflow_provider_scope.hooks.settings import fields_of
+from airflow_provider_scope.hooks.settings import DefaultIdentity, fields_of
 from airflow_provider_scope.stores.azure import SCHEME, AzureStorage
 from airflow_provider_scope.stores.calls import is_loopback
 from airflow_provider_scope.stores.protocol import Store
@@ -32,8 +32,7 @@ class AzureAccess:
     secret: str = field(default="", repr=False)
     tenant: str | None = None
     client_id: str | None = None
-    managed_identity_client_id: str | None = None
-    workload_identity_tenant_id: str | None = None
+    default: DefaultIdentity = field(default_factory=DefaultIdentity)
     blob_endpoint: str | None = None
     """Where the blob service is, if not at the account's own host: an emulator, a private address."""
 
@@ -91,24 +90,24 @@ class AzureAccess:
 
     def _oauth(self) -> tuple[str, dict[str, str]]:
         """Choose provider and properties of tokens; for "default" in the order of azure-identity's chain."""
-        environment = os.environ
+        environment, default = os.environ, self.default
         if self.kind == "client_secret":
             return _client(self.tenant or "", self.client_id or "", self.secret)
-        if environment.get("AZURE_CLIENT_SECRET") and not self.managed_identity_client_id:
+        if environment.get("AZURE_CLIENT_SECRET") and not default.managed_identity_client_id:
             return _client(
                 environment.get("AZURE_TENANT_ID", ""),
                 environment.get("AZURE_CLIENT_ID", ""),
                 environment["AZURE_CLIENT_SECRET"],
             )
-        if self.workload_identity_tenant_id or environment.get("AZURE_FEDERATED_TOKEN_FILE"):
+        if default.workload_identity_tenant_id or environment.get("AZURE_FEDERATED_TOKEN_FILE"):
             return "WorkloadIdentityTokenProvider", {
-                "msi.tenant": self.workload_identity_tenant_id or environment.get("AZURE_TENANT_ID", ""),
-                "client.id": self.client_id
-                or self.managed_identity_client_id
+                "msi.tenant": default.workload_identity_tenant_id or environment.get("AZURE_TENANT_ID", ""),
+                "client.id": default.workload_identity_client_id
+                or default.managed_identity_client_id
                 or environment.get("AZURE_CLIENT_ID", ""),
                 "token.file": environment.get("AZURE_FEDERATED_TOKEN_FILE", ""),
             }
-        client_id = self.managed_identity_client_id or environment.get("AZURE_CLIENT_ID", "")
+        client_id = default.managed_identity_client_id or environment.get("AZURE_CLIENT_ID", "")
         return "MsiTokenProvider", {"client.id": client_id}
 
     def _credential(self) -> Any:
@@ -118,12 +117,7 @@ class AzureAccess:
 
         if self.kind == "client_secret":
             return ClientSecretCredential(self.tenant or "", self.client_id or "", self.secret)
-        options = {
-            "managed_identity_client_id": self.managed_identity_client_id,
-            "workload_identity_tenant_id": self.workload_identity_tenant_id,
-            "workload_identity_client_id": self.client_id if self.workload_identity_tenant_id else None,
-        }
-        return DefaultAzureCredential(**{name: value for name, value in options.items() if value})
+        return DefaultAzureCredential(**self.default.options())
 
 
 DEFAULT = AzureAccess(kind="default")
@@ -178,13 +172,7 @@ def access_of(fields: Fields, host: str) -> AzureAccess:
             _check_account(fields, sas, host)
             sas = sas.partition("?")[2]
         return AzureAccess(kind="sas", secret=sas.lstrip("?"), blob_endpoint=endpoint)
-    return AzureAccess(
-        kind="default",
-        client_id=fields.text("workload_identity_client_id"),
-        managed_identity_client_id=fields.text("managed_identity_client_id"),
-        workload_identity_tenant_id=fields.text("workload_identity_tenant_id"),
-        blob_endpoint=endpoint,
-    )
+    return AzureAccess(kind="default", default=DefaultIdentity.of(fields), blob_endpoint=endpoint)
 
 
 def _of_connection_string(fields: Fields, text: str, host: str) -> AzureAccess:

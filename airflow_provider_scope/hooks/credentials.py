@@ -15,7 +15,13 @@ from airflow.providers.common.compat.sdk import BaseHook, conf
 
 from airflow_provider_scope.exceptions import InputError, ServiceAuthError, mask, of_extra
 from airflow_provider_scope.get_provider_info import CREDENTIALS
-from airflow_provider_scope.hooks.settings import Fields, Service, connection_of, service_of
+from airflow_provider_scope.hooks.settings import (
+    DefaultIdentity,
+    Fields,
+    Service,
+    connection_of,
+    service_of,
+)
 from airflow_provider_scope.stores.calls import Token, Tokens
 
 if TYPE_CHECKING:
@@ -40,8 +46,7 @@ class Identity:
     secret: str | None = field(default=None, repr=False)
     certificate_path: str | None = None
     certificate_password: str | None = field(default=None, repr=False)
-    managed_identity_client_id: str | None = None
-    workload_identity_tenant_id: str | None = None
+    default: DefaultIdentity = field(default_factory=DefaultIdentity)
     credential_class: str | None = None
     credential_kwargs: str = field(default="{}", repr=False)
     """JSON."""
@@ -60,8 +65,7 @@ def identity_of(fields: Fields, service: Service) -> Identity:
         secret=fields.password,
         certificate_path=fields.text("certificate_path"),
         certificate_password=fields.secret("certificate_password"),
-        managed_identity_client_id=fields.text("managed_identity_client_id"),
-        workload_identity_tenant_id=fields.text("workload_identity_tenant_id"),
+        default=DefaultIdentity.of(fields),
         credential_class=fields.text("credential_class"),
         credential_kwargs=_kwargs(fields),
     )
@@ -95,11 +99,11 @@ def credential_of(identity: Identity) -> Any:
                 password=identity.certificate_password,
             )
         case "managed_identity":
-            return ManagedIdentityCredential(client_id=identity.managed_identity_client_id)
+            return ManagedIdentityCredential(client_id=identity.default.managed_identity_client_id)
         case "workload_identity":
             # What is None comes from the environment that the cluster sets.
             options = {
-                "tenant_id": identity.workload_identity_tenant_id or identity.tenant,
+                "tenant_id": identity.default.workload_identity_tenant_id or identity.tenant,
                 "client_id": identity.client_id,
             }
             return WorkloadIdentityCredential(**{name: value for name, value in options.items() if value})
@@ -109,11 +113,7 @@ def credential_of(identity: Identity) -> Any:
             module, _, name = (identity.credential_class or "").rpartition(".")
             return getattr(import_module(module), name)(**json.loads(identity.credential_kwargs))
         case _:
-            options = {
-                "managed_identity_client_id": identity.managed_identity_client_id,
-                "workload_identity_tenant_id": identity.workload_identity_tenant_id,
-            }
-            return DefaultAzureCredential(**{name: value for name, value in options.items() if value})
+            return DefaultAzureCredential(**identity.default.options())
 
 
 def acquire(identity: Identity) -> Token:

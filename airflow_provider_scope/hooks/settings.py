@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -197,6 +198,27 @@ class Fields:
             kept="everything; nothing was sent",
             do="correct the connection",
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultIdentity:
+    """What a connection says of the identity of the environment; its fields are azure-identity's options."""
+
+    managed_identity_client_id: str | None = None
+    workload_identity_tenant_id: str | None = None
+    workload_identity_client_id: str | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> DefaultIdentity:
+        """Read the fields of a connection that have the same names.
+
+        :raises InputError: One is not text.
+        """
+        return cls(**{field.name: fields.text(field.name) for field in dataclasses.fields(cls)})
+
+    def options(self) -> dict[str, str]:
+        """Return the arguments of ``DefaultAzureCredential``; what is left out comes from the environment."""
+        return {name: value for name, value in asdict(self).items() if value}
 
 
 def service_of(fields: Fields, suffix: str) -> Service:
