@@ -24,10 +24,11 @@ from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.commands import Address
 from airflow_provider_scope.protocol.derived import AuditFiles
+from airflow_provider_scope.protocol.engine import Engine
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.protocol.run import MicroBatchExecution
-from airflow_provider_scope.protocol.source import Request, Source
+from airflow_provider_scope.protocol.source import OneSlice, Request, Source
 from airflow_provider_scope.python_rows import to_dataframe
 from airflow_provider_scope.sources.cursor.spec import TableSource
 from airflow_provider_scope.spark.commit import commit_once
@@ -240,10 +241,8 @@ class _Rows(Source):
 
     load_id: str
     kind: ClassVar[str] = RowSlice.kind
-    one_at_a_time: ClassVar[bool] = True
     says_from_when: ClassVar[bool] = True
     """Every load is new: rows of others in the table are no reason to doubt."""
-    remaining: ClassVar[int] = 0
 
     def begin_report(self, now_ms: int) -> RunReport:
         return RunReport(roots=(), now_ms=now_ms)
@@ -257,16 +256,13 @@ class _Rows(Source):
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:
         """There is nothing to look for."""
 
-    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> _Rows:  # noqa: ARG002
-        return self
-
-    def cut(self) -> RowSlice:
-        """Return the batch; a run asks for one, and again if another load takes its number."""
-        return RowSlice(self.load_id)
+    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> OneSlice:  # noqa: ARG002
+        """Return the batch; a run asks again if another load takes its number."""
+        return OneSlice(RowSlice(self.load_id))
 
 
 @dataclass
-class _Session:
+class _Session(Engine):
     """The engine of one load: the caller's session."""
 
     spark: SparkSession
@@ -278,9 +274,6 @@ class _Session:
     cursor: Cursor | None = None
     forgets: bool = False
     load_id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    fences_without_table: ClassVar[bool] = False
-    outlives_task: ClassVar[bool] = False
-    newest_job: ClassVar[str | None] = None
 
     def probe(
         self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
@@ -302,12 +295,6 @@ class _Session:
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         target = self._target(work, fence=True)
         commit_once(target.plan, target.log, entry, target.fence)
-
-    def check(self, work: Work, entry: OffsetEntry) -> None:
-        """Refuse nothing: whoever calls `load` has the rows."""
-
-    def cancel(self) -> None:
-        """Leave it to the caller to end it."""
 
     def _write(self, target: Target, transaction: Transaction) -> int | None:
         if self.cursor is None:

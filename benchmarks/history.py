@@ -43,6 +43,7 @@ from airflow_provider_scope.delta.log import newest_version
 from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.protocol import dry_run, records, takeover
 from airflow_provider_scope.protocol.derived import AuditFiles, Segments, rows_of
+from airflow_provider_scope.protocol.engine import Engine
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry, Pipeline, TableIdentity
 from airflow_provider_scope.protocol.retention import Segment, to_merge
@@ -123,11 +124,8 @@ class Listing:
         return map(a_file, self.numbers)
 
 
-class Table:
+class Table(Engine):
     """Looks at the table; nothing is run here."""
-
-    fences_without_table = outlives_task = False
-    newest_job = None
 
     def __init__(self, storage: Counted) -> None:
         self.storage = storage
@@ -138,13 +136,7 @@ class Table:
     def run(self, work: Work, entries: Sequence[OffsetEntry], more: More | None = None) -> None:
         raise NotImplementedError
 
-    def check(self, work: Work, entry: OffsetEntry) -> None:
-        """Nothing is refused."""
-
     def fence(self, work: Work, entry: OffsetEntry) -> None:
-        raise NotImplementedError
-
-    def cancel(self) -> None:
         raise NotImplementedError
 
 

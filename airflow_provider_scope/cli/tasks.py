@@ -20,8 +20,6 @@ from airflow_provider_scope.protocol import first_run, recovery
 from airflow_provider_scope.protocol.dry_run import InMemory
 from airflow_provider_scope.protocol.intervals import IntervalLog
 from airflow_provider_scope.protocol.view import read_log
-from airflow_provider_scope.sources.cursor.source import CursorRows
-from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.specs import Checkpoint, FileSource, Replace
 from airflow_provider_scope.specs.ingest import ARGUMENTS
@@ -336,7 +334,7 @@ def _lag_of_source(execution: MicroBatchExecution, request: Request, view: LogVi
     source = execution.source
     if not view.open:
         execution.check_state(request, view, refresh=request.refresh)
-    if not isinstance(source, ChangeRows) and not (isinstance(source, CursorRows) and source.is_pinned):
+    if not source.is_pinned:
         return None
     report = source.begin_report(clock.now_ms())
     source.discover(request, view, report)
@@ -345,8 +343,7 @@ def _lag_of_source(execution: MicroBatchExecution, request: Request, view: LogVi
             source.state_after(entry)
     if not view.open:
         execution.pending(request, view, report, refresh=request.refresh)
-    lag, _ = source.unread(view, clock.now_ms()) if isinstance(source, ChangeRows) else (None, ())
-    return lag.text(source.table) if lag else None
+    return source.lag_text(view, clock.now_ms())
 
 
 def _last_run(instance: Instance) -> str | None:

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.delta.schema import Struct
     from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
-    from airflow_provider_scope.hooks.databases import Database
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.report import RunReport
@@ -161,7 +160,7 @@ def spark_engine(ingest: Ingest, log: CheckpointLog, context: RunContext) -> Pla
         "ingest": ingest,
         "storage": log.storage,
         "table_storage": stores[table].storage,
-        "database": _database_of(source),
+        "database": source.database and database_hooks.database_of(source.database, parts=source.connections),
     }
     if context.session is not None:
         return SessionEngine(**of_plan, session=context.session)
@@ -200,12 +199,6 @@ def wait_for(jobs: _J, context: RunContext, timeout_seconds: float, poll_seconds
         random=random.random,
         deadline=context.deadline,
     )
-
-
-def _database_of(source: AnySource) -> Database | None:
-    if not isinstance(source, JdbcSource):
-        return None
-    return database_hooks.database_of(source.conn_id, parts=source.num_partitions or 1)
 
 
 def scope_engine(
@@ -376,16 +369,20 @@ def _column_check(ingest: Ingest, spec: CdfSource, conn_id: str | None) -> Calla
     return check
 
 
-def _rows(
-    ingest: Ingest, spec: TableSource | JdbcSource, log: CheckpointLog, conn_id: str | None
-) -> CursorRows:
+def _table_rows(ingest: Ingest, spec: TableSource, log: CheckpointLog, conn_id: str | None) -> CursorRows:
+    storage = store_of(spec.folders[0], conn_id).storage if spec.folders else None
+    return CursorRows(
+        spec=spec, log=log, window=ingest.window, loads_once=ingest.write == "append", storage=storage
+    )
+
+
+def _database_rows(ingest: Ingest, spec: JdbcSource, log: CheckpointLog, _: str | None) -> CursorRows:
     return CursorRows(
         spec=spec,
         log=log,
         window=ingest.window,
         loads_once=ingest.write == "append",
-        storage=store_of(spec.folders[0], conn_id).storage if spec.folders else None,
-        is_unchanged=partial(_is_unchanged, spec) if isinstance(spec, JdbcSource) else None,
+        is_unchanged=partial(_is_unchanged, spec),
     )
 
 
@@ -401,8 +398,8 @@ def _is_unchanged(spec: JdbcSource, state: CursorState, first: Bound | None) -> 
 
 _SOURCES: dict[type, Callable[..., Source]] = {
     FileSource: _files,
-    TableSource: _rows,
-    JdbcSource: _rows,
+    TableSource: _table_rows,
+    JdbcSource: _database_rows,
     CdfSource: _changes,
 }
 """What a user wrote -> what gives the source of a run of it."""

@@ -21,7 +21,6 @@ from airflow_provider_scope.exceptions import InputError, ScopeProviderError, Sp
 from airflow_provider_scope.failures import CAUSE_LENGTH, passing_advice, submit_cause
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.scope.jobs import outcome
-from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.settings import EXACT_AT_START
 from airflow_provider_scope.stores.kinds import kind_of
@@ -80,7 +79,7 @@ class ClusterEngine(PlanEngine):
     report: Callable[[str], None] = logger.info
     resumed: bool = False
     outlives_task: ClassVar[bool] = True
-    newest_job: str | None = field(default=None, repr=False)  # type: ignore[misc] # the one waited for last
+    newest_job: str | None = field(default=None, repr=False)
     _running: str | None = field(default=None, init=False, repr=False)
     """The application that is being submitted, or waited for."""
     _is_cancelled: bool = field(default=False, init=False, repr=False)
@@ -302,7 +301,7 @@ def check_for_cluster(ingest: Ingest, settings: SparkEngine, places: Sequence[st
     :param places: URIs of all that it reads and writes.
     :raises InputError: As said.
     """
-    if isinstance(ingest.source, JdbcSource):
+    if ingest.source.database:
         raise InputError(
             f"The password of the database would have to be left where {settings.spark_conn_id} reads it.",
             kept="everything; nothing was read or written",

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.sources.files.discovery import Rules, candidates
-from airflow_provider_scope.sources.files.spec import FileSource
+from airflow_provider_scope.specs.ingest import files_of
 from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.stores.local import SCHEME, local_path
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
 from airflow_provider_scope.validation import is_deferred
-from airflow_provider_scope.values import TEXT_FORMATS, FileEntry, is_below
+from airflow_provider_scope.values import FileEntry, is_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,18 +38,7 @@ def check_literal_places(ingest: Ingest) -> None:
     )
     if not ingest.delta_location or any(map(is_deferred, (ingest.delta_location, *folders))):
         return
-    roots: list[str] = []
-    if (
-        isinstance(source, FileSource)
-        and not _is_late(source.patterns or ())
-        and not is_deferred(source.roots)
-    ):
-        roots = [root for root in source.roots if not is_deferred(root)]
-    _check(ingest, roots, lambda uri: uri)
-
-
-def _is_late(values: Sequence[str]) -> bool:
-    return is_deferred(values) or any(map(is_deferred, values))
+    _check(ingest, source.literal_roots, lambda uri: uri)
 
 
 def check_places(ingest: Ingest) -> None:
@@ -57,7 +46,7 @@ def check_places(ingest: Ingest) -> None:
 
     :raises InputError: As said.
     """
-    named = ingest.source.folders if isinstance(ingest.source, FileSource) else ()
+    named = ingest.source.file_roots
     _check(ingest, named, lambda uri: uri)
     _check(ingest, named, _real)
     roots = [canonical_root(root) for root in named]
@@ -86,12 +75,8 @@ def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str])
         if source.metadata_table is not None:
             metadata_table = resolved(canonical_uri(source.metadata_table))
             _check_metadata(metadata_table, (source_table, tables[0], checkpoint))
-    if isinstance(source, FileSource):
-        rules = Rules(
-            patterns=source.name_patterns if roots else (),
-            young_after_ms=0,
-            is_text=source.format in TEXT_FORMATS,
-        )
+    if roots:
+        rules = Rules.of(files_of(source), now_ms=0)
         check_roots([resolved(canonical_root(root)) for root in roots], rules, tables, checkpoint)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.columns import declared, split_columns
 from airflow_provider_scope.delta.probe import probe
@@ -17,6 +17,7 @@ from airflow_provider_scope.engines.places import quarantine_of
 from airflow_provider_scope.engines.server import ServedHook
 from airflow_provider_scope.engines.submit import SubmitHook, check_java
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError, StorageError
+from airflow_provider_scope.protocol.engine import Engine
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.sources.cursor.databases import CONF
 from airflow_provider_scope.spark import plan as plans
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
-class PlanEngine(ABC):
+class PlanEngine(Engine):
     """Runs batches by ``spark.app.run``; what makes the plan is the same for all of these.
 
     :param ingest: What the user wrote, with canonical URIs of the folders.
@@ -53,11 +54,6 @@ class PlanEngine(ABC):
     storage: Storage
     table_storage: Storage
     database: Database | None = field(default=None, repr=False)
-    fences_without_table: ClassVar[bool] = False
-    """An empty transaction needs a table."""
-    outlives_task: ClassVar[bool] = False
-    newest_job: ClassVar[str | None] = None
-    """There is none to look at."""
 
     def probe(
         self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
@@ -72,12 +68,6 @@ class PlanEngine(ABC):
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         """Commit an empty transaction in place of a batch."""
         self._submit(work, [entry], fence=True)
-
-    def check(self, work: Work, entry: OffsetEntry) -> None:  # noqa: B027 - a default
-        """Refuse nothing: what a SELECT gives, only Spark tells."""
-
-    def cancel(self) -> None:  # noqa: B027 - a default
-        """Leave it to whoever owns the session to end it."""
 
     def plan(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> plans.Plan:
         """Return what the application is asked to do."""

@@ -263,8 +263,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         if ingest.window is None:
             return
         now = now_ms()
-        buffer = getattr(ingest.source, "safety_buffer_seconds", 0)
-        seconds = intervals.seconds_until_over(ingest.window, buffer, now)
+        seconds = intervals.seconds_until_over(ingest.window, ingest.source.safety_buffer_seconds, now)
         self.log.info("interval %s", ingest.window.name)
         if not seconds:
             return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.protocol import recovery
+from airflow_provider_scope.protocol.engine import Engine
 from airflow_provider_scope.protocol.records import TableIdentity
 from airflow_provider_scope.protocol.recovery import CommittedBatch, TableState
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
@@ -16,7 +17,7 @@ from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from airflow_provider_scope.protocol.engine import Engine, More, Work
+    from airflow_provider_scope.protocol.engine import More, Work
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.report import RunReport
     from airflow_provider_scope.protocol.run import MicroBatchExecution
@@ -129,14 +130,12 @@ class InMemory:
 
 
 @dataclass
-class _Checks:
+class _Checks(Engine):
     """An engine that checks each batch, and takes those that can be loaded for committed."""
 
     engine: Engine
     source: Source
     fences_without_table: ClassVar[bool] = True
-    outlives_task: ClassVar[bool] = False
-    newest_job: ClassVar[str | None] = None
     state: TableState = recovery.MISSING_TABLE
     loaded: dict[int, OffsetEntry] = field(default_factory=dict)
     committed: dict[int, CommittedBatch] = field(default_factory=dict)
@@ -193,6 +192,3 @@ class _Checks:
     def fence(self, work: Work, entry: OffsetEntry) -> None:  # noqa: ARG002 - a protocol
         """Take a batch for abandoned."""
         self._take(entry, abandoned=True)
-
-    def cancel(self) -> None:
-        """Do nothing: no batch is loaded."""

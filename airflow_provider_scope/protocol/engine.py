@@ -5,8 +5,9 @@ Every implementation passes ``tests/contract/test_engine.py``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,18 +36,27 @@ class Work:
     """The columns of the files, as they were inferred from an earlier batch; None if they were not."""
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Runs logged batches and looks at the table.
 
     ``run`` is safe at any time, even twice at once. A batch is committed together with
     ``txn(pipeline, seq)``, and only after its predecessor. A batch that is in the table is skipped.
     """
 
+    fences_without_table: ClassVar[bool] = False
+    """Whether a batch can be closed to everybody while there is no table."""
+    outlives_task: ClassVar[bool] = False
+    """Whether what runs a batch goes on after its worker has ended, and the next try adopts it."""
+    newest_job: str | None = None
+    """The job that was waited for last; None where there is no job to look at."""
+
+    @abstractmethod
     def probe(
         self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
     ) -> TableState:
         """Look at the table; see ``delta.probe.probe``."""
 
+    @abstractmethod
     def run(self, work: Work, entries: Sequence[OffsetEntry], more: More | None = None) -> None:
         """Run the batches in order; stop at the first that fails.
 
@@ -57,24 +67,13 @@ class Engine(Protocol):
         :raises ScopeProviderError: With the cause; batches before the failed one may be in the table.
         """
 
-    def check(self, work: Work, entry: OffsetEntry) -> None:
+    def check(self, work: Work, entry: OffsetEntry) -> None:  # noqa: B027 - a default
         """Refuse a batch of which it is known, before it is run, that it fails; nothing is written.
 
         :raises ScopeProviderError: As ``run`` will.
         """
 
-    @property
-    def fences_without_table(self) -> bool:
-        """Whether a batch can be closed to everybody while there is no table."""
-
-    @property
-    def outlives_task(self) -> bool:
-        """Whether what runs a batch goes on after its worker has ended, and the next try adopts it."""
-
-    @property
-    def newest_job(self) -> str | None:
-        """The job that was waited for last; None where there is no job to look at."""
-
+    @abstractmethod
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         """Commit an empty transaction in place of a batch, so that nobody can commit it any more.
 
@@ -84,5 +83,5 @@ class Engine(Protocol):
         :raises ScopeProviderError: Nothing was committed, or that is not known.
         """
 
-    def cancel(self) -> None:
+    def cancel(self) -> None:  # noqa: B027 - a default
         """End a ``run`` that is going on in this process; called from a signal handler."""

@@ -5,8 +5,9 @@ Every implementation passes ``tests/contract/test_source.py``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from airflow_provider_scope.protocol.commands import Address
 
@@ -64,7 +65,21 @@ class Pending(Protocol):
         """Cut off the slice of the next batch; None if nothing is left."""
 
 
-class Source(Protocol):
+@dataclass
+class OneSlice:
+    """At most one slice: what follows it is known when its batch is committed."""
+
+    slice: Slice | None
+    remaining: ClassVar[int] = 0
+    """Nobody knows it yet."""
+
+    def cut(self) -> Slice | None:
+        """Return the slice, once."""
+        cut, self.slice = self.slice, None
+        return cut
+
+
+class Source(ABC):
     """Where the rows come from, as one run sees it.
 
     A slice must give the same rows whenever it is read, or an error: a batch that died is run again. What
@@ -72,13 +87,10 @@ class Source(Protocol):
     not plan what they hold. What has a body here holds for most sources.
     """
 
-    @property
-    def kind(self) -> str:
-        """The kind of its slices."""
-
-    @property
-    def one_at_a_time(self) -> bool:
-        """Whether a slice follows from the rows of the one before, which has to be committed first."""
+    kind: ClassVar[str]
+    """The kind of its slices."""
+    one_at_a_time: ClassVar[bool] = True
+    """Whether a slice follows from the rows of the one before, which has to be committed first."""
 
     @property
     def reads_history(self) -> bool:
@@ -88,6 +100,7 @@ class Source(Protocol):
     @property
     def says_from_when(self) -> bool:
         """Whether the user said where to begin, so that the rows of others can be in the table."""
+        return False
 
     @property
     def begins_after(self) -> str:
@@ -99,6 +112,12 @@ class Source(Protocol):
         """The name of the interval that the run loads; None if it loads all."""
         return None
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it is a Delta table, whose versions can be read again; its log shows what is new."""
+        return False
+
+    @abstractmethod
     def begin_report(self, now_ms: int) -> RunReport:
         """Return the report of a run, with what only this source knows of it."""
 
@@ -117,12 +136,14 @@ class Source(Protocol):
         """
         return
 
+    @abstractmethod
     def check(self, entry: OffsetEntry) -> None:
         """Refuse a slice that this source does not have: the checkpoint is untrusted input.
 
         :raises CheckpointCorruptError: As said.
         """
 
+    @abstractmethod
     def state_after(self, entry: OffsetEntry) -> str | None:
         """Check that what a batch reads is as it was logged, and give the state of the source after it.
 
@@ -132,14 +153,20 @@ class Source(Protocol):
         :raises SourceError: As the application will.
         """
 
+    @abstractmethod
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:
         """Look, once, where the source ends.
 
         :raises ScopeProviderError: That is not known, or there is nothing where there has to be something.
         """
 
+    @abstractmethod
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> Pending:
         """Return what ``discover`` found and the log does not hold yet.
 
         :param refresh: Everything counts as new.
         """
+
+    def lag_text(self, view: LogView, now_ms: int) -> str | None:
+        """Describe what of a pinned source is not loaded; None if all is, or if nothing shows it."""
+        return None

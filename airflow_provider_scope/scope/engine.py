@@ -16,7 +16,7 @@ from airflow_provider_scope.exceptions import (
     TableRecreatedError,
 )
 from airflow_provider_scope.protocol import repair
-from airflow_provider_scope.protocol.engine import Work
+from airflow_provider_scope.protocol.engine import Engine, Work
 from airflow_provider_scope.protocol.records import Attempt, Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import files_text
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class ScopeRunner:
+class ScopeRunner(Engine):
     """Runs batches as SCOPE jobs.
 
     A job cannot write a transaction into the table. Three things tell whether a batch is committed:
@@ -80,7 +80,6 @@ class ScopeRunner:
     outlives_task: ClassVar[bool] = True
     """A job goes on without the worker, and the next try adopts it."""
     newest_job: str | None = field(default=None, repr=False)
-    """The job that was waited for last."""
 
     @property
     def jobs(self) -> ScopeJobs:

@@ -30,6 +30,31 @@ class SourceSpec:
         return None
 
     @property
+    def file_roots(self) -> tuple[str, ...]:
+        """The folders in which files are listed."""
+        return ()
+
+    @property
+    def literal_roots(self) -> tuple[str, ...]:
+        """Those that are no templates; none if the names of the files are."""
+        return ()
+
+    @property
+    def safety_buffer_seconds(self) -> float:
+        """How old a file has to be to be loaded."""
+        return 0
+
+    @property
+    def database(self) -> str | None:
+        """The connection of the database that is read; None if none is."""
+        return None
+
+    @property
+    def connections(self) -> int:
+        """How many connections to the database read it at once, as far as that is declared."""
+        return 1
+
+    @property
     def begins_ms(self) -> int | None:
         """The time of the oldest rows that are loaded, since the epoch; None if that is not said."""
         return None

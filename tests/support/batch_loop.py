@@ -10,6 +10,7 @@ from airflow_provider_scope.exceptions import (
     TableUnreadableError,
 )
 from airflow_provider_scope.protocol import recovery
+from airflow_provider_scope.protocol.engine import Engine
 from tests.support.faulty_storage import Call, Gate, LostAnswer, open_gate
 
 if TYPE_CHECKING:
@@ -27,12 +28,8 @@ class ConflictError(Exception):
     """Another commit got in between; nothing was committed."""
 
 
-class BatchLoop:
+class BatchLoop(Engine):
     """Base of the engines that the tests bring; a gate stands before each step on something shared."""
-
-    fences_without_table = False
-    outlives_task = False
-    newest_job: str | None = None
 
     def __init__(self, gate: Gate = open_gate) -> None:
         self.gate = gate
@@ -78,12 +75,6 @@ class BatchLoop:
 
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         self.run_batch(work, entry, fence=True)
-
-    def check(self, work: Work, entry: OffsetEntry) -> None:
-        return
-
-    def cancel(self) -> None:
-        return
 
     def txn_version(self, entry: OffsetEntry) -> int:
         return entry.seq

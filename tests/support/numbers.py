@@ -69,7 +69,6 @@ class Numbers(Source):
     at_most: int
     kind: ClassVar[str] = NumberSlice.kind
     one_at_a_time: ClassVar[bool] = False
-    says_from_when: ClassVar[bool] = False
     found: list[int] = field(default_factory=list)
 
     def begin_report(self, now_ms: int) -> RunReport:

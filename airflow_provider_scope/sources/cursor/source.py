@@ -10,7 +10,7 @@ from deltalake.schema import PrimitiveType
 from airflow_provider_scope.delta.log import open_source, read_commit
 from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
 from airflow_provider_scope.protocol.report import RunReport
-from airflow_provider_scope.protocol.source import Source
+from airflow_provider_scope.protocol.source import OneSlice, Source
 from airflow_provider_scope.sources.cursor import newer
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.cursor.state import Bound, overlap, window_bounds
@@ -35,7 +35,6 @@ class CursorRows(Source):
     """The rows of a table or a database by a cursor."""
 
     kind: ClassVar[str] = CursorSlice.kind
-    one_at_a_time: ClassVar[bool] = True
     begins_after: ClassVar[str] = "set cursor.initial_value to a value after its rows"
     spec: TableSource | JdbcSource
     """What the user wrote, with the canonical URI of a table's folder."""
@@ -159,7 +158,7 @@ class CursorRows(Source):
             if self.sees_table and self.column.lower() in kinds:
                 self.is_text = kinds[self.column.lower()] == PrimitiveType("string")
 
-    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingRows:
+    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> OneSlice:
         """Return the next slice, if there may be rows in it.
 
         :raises CursorError: The state is one of another table, or of another column; or a range that is added
@@ -168,29 +167,29 @@ class CursorRows(Source):
         before = None if refresh else view.state
         state = cursor_state.decode(before, self.log.location)
         if refresh:
-            return PendingRows(self._slice(before))
+            return OneSlice(self._slice(before))
         if self.end:
-            return PendingRows(None if self._is_loaded(view, report) else self._slice(before))
+            return OneSlice(None if self._is_loaded(view, report) else self._slice(before))
         cursor_state.check_column(state, self.spec.cursor, self.log.location)
         if state is None or state.more:
-            return PendingRows(self._slice(before))
+            return OneSlice(self._slice(before))
         if self.storage is None:
             # Where the database cannot tell, only a batch that reads it can.
             nothing = self._is_logged(view, self.began)
             if not nothing and self.sees_table and self.is_unchanged and self.is_unchanged(state, self.first):
                 report.nothing = f"0 rows: nothing new in {self.table}"
                 nothing = True
-            return PendingRows(None if nothing else self._slice(before))
+            return OneSlice(None if nothing else self._slice(before))
         if (state.version or 0) > (self.newest_version or 0):
             self._read_table(self.storage)  # a run that read the table later may have loaded a newer version
         self._check_same(state)
         report.nothing = f"0 rows: version {state.version} of {self.table} is loaded"
         if state.version == self.newest_version:
-            return PendingRows(None)
+            return OneSlice(None)
         holds_none = self._holds_none(state, self.storage)
         if holds_none:
             report.nothing = f"0 rows: nothing newer in version {self.newest_version} of {self.table}"
-        return PendingRows(None if holds_none else self._slice(before))
+        return OneSlice(None if holds_none else self._slice(before))
 
     def _holds_none(self, state: CursorState, storage: Storage) -> bool:
         """Tell, from the log alone, whether the versions since the state have no row that would be read."""
@@ -268,20 +267,3 @@ class CursorRows(Source):
             kept="the table and all records; nothing was written",
             do="bring back the table that was loaded before; or run the task once with full_refresh=True",
         )
-
-
-@dataclass
-class PendingRows:
-    """At most one slice: where the next one begins follows from its rows."""
-
-    slice: CursorSlice | None
-
-    @property
-    def remaining(self) -> int:
-        """Unknown: 0."""
-        return 0
-
-    def cut(self) -> CursorSlice | None:
-        """Return the slice, once."""
-        cut, self.slice = self.slice, None
-        return cut

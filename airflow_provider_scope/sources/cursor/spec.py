@@ -235,3 +235,11 @@ class JdbcSource(_ByCursor):
     def rows_of(self) -> str:
         """Name what is read, for people."""
         return self.table or "a query"
+
+    @property
+    def database(self) -> str:
+        return self.conn_id
+
+    @property
+    def connections(self) -> int:
+        return self.num_partitions or 1

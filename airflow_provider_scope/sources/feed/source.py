@@ -12,7 +12,7 @@ from airflow_provider_scope.delta.commit import explaining_damage, path_of
 from airflow_provider_scope.delta.log import open_source, open_table, read_commit
 from airflow_provider_scope.exceptions import ChangeFeedError
 from airflow_provider_scope.protocol.report import READ, REMAINING, RunReport
-from airflow_provider_scope.protocol.source import Source
+from airflow_provider_scope.protocol.source import OneSlice, Source
 from airflow_provider_scope.sources.feed import columns as feed_columns
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.validation import instant_ms
@@ -138,8 +138,8 @@ class ChangeRows(Source):
     """The changes of a Delta table by version; see ``specs.CdfSource``."""
 
     kind: ClassVar[str] = VersionSlice.kind
-    one_at_a_time: ClassVar[bool] = True
     begins_after: ClassVar[str] = "set start_version to the version after those that are loaded"
+    is_pinned: ClassVar[bool] = True
     spec: CdfSource
     """What the user wrote, with the canonical URI of the table."""
     place: str
@@ -239,10 +239,10 @@ class ChangeRows(Source):
         """
         self._source_log = SourceLog.of(self.table, self.storage)
 
-    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingChanges:
+    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> OneSlice:
         """Return the next slice, if there are new versions."""
         text = None if refresh else view.state
-        return PendingChanges(self.slice_after(text, report, replaces=refresh))
+        return OneSlice(self.slice_after(text, report, replaces=refresh))
 
     def slice_after(
         self, text: str | None, report: RunReport, *, replaces: bool = False
@@ -351,6 +351,14 @@ class ChangeRows(Source):
             *filter(None, [feed_state.lag_warning(self.table, lag, metadata.kept, now_ms)]),
             *warnings,
         ]
+
+    def lag_text(self, view: LogView, now_ms: int) -> str | None:
+        """Describe the versions that are not loaded; None if all are, or nothing is.
+
+        :raises ChangeFeedError: As ``unread`` does.
+        """
+        lag, _ = self.unread(view, now_ms)
+        return lag.text(self.table) if lag else None
 
     def _snapshot(self, before: str | None) -> VersionSlice:
         """Return the slice of all rows; the changes after them have to be in the feed."""
@@ -471,20 +479,3 @@ class ChangeRows(Source):
                 "that",
             )
         return first
-
-
-@dataclass
-class PendingChanges:
-    """At most one slice: a batch is logged when the one before it is committed."""
-
-    next_slice: VersionSlice | None
-
-    @property
-    def remaining(self) -> int:
-        """No files: 0."""
-        return 0
-
-    def cut(self) -> VersionSlice | None:
-        """Return the slice, once."""
-        next_slice, self.next_slice = self.next_slice, None
-        return next_slice

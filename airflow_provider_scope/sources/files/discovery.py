@@ -21,6 +21,7 @@ from airflow_provider_scope.protocol.seen import (
 )
 from airflow_provider_scope.values import (
     OTHERS_NAMED,
+    TEXT_FORMATS,
     FileEntry,
     Position,
     and_others,
@@ -36,6 +37,7 @@ from airflow_provider_scope.values import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from airflow_provider_scope.sources.files.spec import FileSource
     from airflow_provider_scope.values import Window
 
 
@@ -86,6 +88,22 @@ class Rules:
     on_changed_file: Literal["ignore", "fail", "reload"] = "ignore"
     is_text: bool = False
     """The files are text, compressed or not, as their names say."""
+
+    @classmethod
+    def of(cls, spec: FileSource, now_ms: int, window: Window | None = None) -> Rules:
+        """Return the rules of a run that begins now.
+
+        :param window: The interval whose files are taken.
+        """
+        return cls(
+            patterns=spec.name_patterns,
+            young_after_ms=now_ms - int(spec.safety_buffer_seconds * 1000),
+            starting_at_ms=spec.begins_ms,
+            window=window,
+            late_files=spec.late_files,
+            on_changed_file=spec.on_changed_file,
+            is_text=spec.format in TEXT_FORMATS,
+        )
 
 
 def is_hidden(name: str) -> bool:

@@ -18,7 +18,6 @@ from airflow_provider_scope.sources.files import discovery
 from airflow_provider_scope.sources.files.discovery import Rules
 from airflow_provider_scope.sources.files.spec import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK
 from airflow_provider_scope.values import (
-    TEXT_FORMATS,
     FileSlice,
     check_as_logged,
     is_below,
@@ -83,15 +82,7 @@ class Files(Source):
             log=log,
             listing=listing,
             roots=tuple(spec.roots),
-            rules=Rules(
-                patterns=spec.name_patterns,
-                young_after_ms=now_ms - int(spec.safety_buffer_seconds * 1000),
-                starting_at_ms=spec.begins_ms,
-                window=window,
-                late_files=spec.late_files,
-                on_changed_file=spec.on_changed_file,
-                is_text=spec.format in TEXT_FORMATS,
-            ),
+            rules=Rules.of(spec, now_ms, window),
             max_files=spec.max_files_per_trigger or MAX_FILES_ON_SPARK,
             max_bytes=spec.max_bytes_per_trigger or MAX_BYTES_PER_TRIGGER,
             safety_buffer_seconds=spec.safety_buffer_seconds,

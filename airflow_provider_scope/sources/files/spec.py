@@ -152,6 +152,17 @@ class FileSource(SourceSpec):
         return tuple(self.roots)
 
     @property
+    def file_roots(self) -> tuple[str, ...]:
+        return self.folders
+
+    @property
+    def literal_roots(self) -> tuple[str, ...]:
+        is_deferred, patterns = validation.is_deferred, self.patterns or ()
+        if is_deferred(self.roots) or is_deferred(patterns) or any(map(is_deferred, patterns)):
+            return ()
+        return tuple(root for root in self.roots if not is_deferred(root))
+
+    @property
     def begins_ms(self) -> int | None:
         return validation.instant_ms("starting_timestamp", self.starting_timestamp)
 
