@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+import pytest
 from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
 from merge import measure, session
@@ -168,7 +169,7 @@ def content(table: str) -> pa.Table:
 def compare(spark: SparkSession, folder: Path, args: argparse.Namespace) -> dict[int, dict[str, float]]:
     """Return the median seconds of each way for each number of changes."""
     source = Source(spark, folder, args.rows)
-    warm.SESSION = spark
+    warm.use(pytest.MonkeyPatch(), spark)
     (folder / "ours").mkdir()
     write = Merge(strategy="upsert", primary_key="id")
     arguments = {"source": CdfSource(table=source.place, full_load=True), "write": write}

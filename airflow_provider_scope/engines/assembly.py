@@ -17,7 +17,7 @@ from airflow_provider_scope.engines import clock
 from airflow_provider_scope.engines.cluster import ClusterEngine, check_for_cluster, check_no_application
 from airflow_provider_scope.engines.jobs import manager_of
 from airflow_provider_scope.engines.places import check_one_store, check_places
-from airflow_provider_scope.engines.spark import PlanEngine, SessionEngine, SubmitEngine
+from airflow_provider_scope.engines.spark import PlanEngine, SubmitEngine
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks import databases as database_hooks
 from airflow_provider_scope.hooks.scope import ScopeHook
@@ -128,8 +128,6 @@ class RunContext:
     """When the task's time is over, seconds since the epoch."""
     resumed: bool = False
     """Whether the try goes on after a wait: a job that failed meanwhile fails it."""
-    session: Any = None
-    """The session of Spark that runs the batches; None starts an application."""
 
 
 def spark_engine(ingest: Ingest, log: CheckpointLog, context: RunContext) -> PlanEngine:
@@ -156,30 +154,21 @@ def spark_engine(ingest: Ingest, log: CheckpointLog, context: RunContext) -> Pla
     places = (table, log.location, *source.folders[:1])
     stores = {uri: store_of(uri, context.storage_conn_id) for uri in places}
     _check_for_spark(stores)
-    of_plan: dict[str, Any] = {
+    common: dict[str, Any] = {
         "ingest": ingest,
+        "settings": settings,
+        "stores": stores,
+        "report": context.report,
         "storage": log.storage,
         "table_storage": stores[table].storage,
         "database": source.database and database_hooks.database_of(source.database, parts=source.connections),
     }
-    if context.session is not None:
-        return SessionEngine(**of_plan, session=context.session)
     if manager is None:
-        return SubmitEngine(
-            **of_plan,
-            settings=settings,
-            log_file=context.log_file,
-            new_id=new_id,
-            report=context.report,
-            stores=tuple(stores.values()),
-        )
+        return SubmitEngine(**common, log_file=context.log_file, new_id=new_id)
     check_for_cluster(ingest, settings, [table, log.location, *source.folders], manager)
     return ClusterEngine(
-        **of_plan,
-        settings=settings,
+        **common,
         wait=replace(wait_for(manager, context, math.inf, manager.poll_interval), forgets_ended=True),
-        stores=stores,
-        report=context.report,
         resumed=context.resumed,
     )
 

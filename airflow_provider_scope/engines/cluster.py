@@ -29,7 +29,7 @@ from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.values import counted, is_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from airflow_provider_scope.engines.manager import Manager
     from airflow_provider_scope.protocol.engine import More, Work
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.scope.submission import JobWait
     from airflow_provider_scope.specs import SparkEngine
     from airflow_provider_scope.specs.ingest import Ingest
-    from airflow_provider_scope.stores.protocol import Storage, Store
+    from airflow_provider_scope.stores.protocol import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -66,17 +66,11 @@ class ClusterEngine(PlanEngine):
     manager what became of them, and waits for one that runs. Whatever the manager says or forgets, the
     transactions of the table decide what is loaded, and an application that runs twice changes nothing.
 
-    :param settings: What the user says of Spark.
     :param wait: The manager, and how its applications are waited for.
-    :param stores: What Spark needs to reach, by URI: the source, the table and the checkpoint.
-    :param report: Takes each line of progress.
     :param resumed: Whether this try has waited for an application before: one that failed meanwhile fails it.
     """
 
-    settings: SparkEngine
     wait: JobWait[Manager]
-    stores: Mapping[str, Store]
-    report: Callable[[str], None] = logger.info
     resumed: bool = False
     outlives_task: ClassVar[bool] = True
     newest_job: str | None = field(default=None, repr=False)

@@ -19,7 +19,6 @@ from airflow_provider_scope.engines.submit import SubmitHook, check_java
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError, StorageError
 from airflow_provider_scope.protocol.engine import Engine
 from airflow_provider_scope.protocol.log import CheckpointLog
-from airflow_provider_scope.sources.cursor.databases import CONF
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.settings import EXACT_AT_START
 from airflow_provider_scope.specs import Replace
@@ -27,7 +26,7 @@ from airflow_provider_scope.specs.write import for_plan, with_own_columns
 from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_provider_scope.hooks.databases import Database
     from airflow_provider_scope.protocol.engine import More, Work
@@ -45,12 +44,18 @@ class PlanEngine(Engine):
     """Runs batches by ``spark.app.run``; what makes the plan is the same for all of these.
 
     :param ingest: What the user wrote, with canonical URIs of the folders.
+    :param settings: What the user says of Spark.
+    :param stores: What Spark needs to reach, by URI: the source, the table and the checkpoint.
+    :param report: Takes each line of progress.
     :param storage: Where the checkpoint is.
     :param table_storage: Where the table is.
     :param database: The database that is read, if one is.
     """
 
     ingest: Ingest
+    settings: SparkEngine
+    stores: Mapping[str, Store]
+    report: Callable[[str], None]
     storage: Storage
     table_storage: Storage
     database: Database | None = field(default=None, repr=False)
@@ -108,55 +113,15 @@ class PlanEngine(Engine):
 
 
 @dataclass(kw_only=True)
-class SessionEngine(PlanEngine):
-    """Runs the plans in a session of Spark that there is.
-
-    :param session: The ``SparkSession``; its application has to have what ``application`` names.
-    """
-
-    session: Any
-
-    def _submit(
-        self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
-    ) -> None:
-        while entries:
-            self.run_plan(self.plan(work, entries, fence=fence))
-            entries = more() if more else ()
-
-    def run_plan(self, plan: plans.Plan) -> None:
-        """Run one plan, as an application reads it.
-
-        :raises ScopeProviderError: With Spark's own errors as what they mean.
-        """
-        from airflow_provider_scope.spark import app  # noqa: PLC0415 - imports pyspark
-
-        for name, value in (self.database.spark_conf if self.database else {}).items():
-            if name.startswith(CONF):
-                self.session.conf.set(name, value)
-        try:
-            app.run(self.session, plans.decode(plans.encode(plan)))
-        except ScopeProviderError:
-            raise
-        except Exception as err:  # whatever Spark raises, as an application tells it
-            raise app.as_error(err) from err
-
-
-@dataclass(kw_only=True)
 class SubmitEngine(PlanEngine):
     """Runs the plans in an application that ``spark-submit`` starts, one for all batches of a run.
 
-    :param settings: What the user says of Spark.
     :param log_file: Where the application's whole output goes.
     :param new_id: Names the plan file.
-    :param report: Takes each line of progress.
-    :param stores: What Spark needs to reach: those of the source, the table and the checkpoint.
     """
 
-    settings: SparkEngine
     log_file: Path
     new_id: Callable[[], str]
-    report: Callable[[str], None] = logger.info
-    stores: Sequence[Store] = ()
     _hook: SubmitHook | None = field(default=None, init=False, repr=False)
     _cancelled: bool = field(default=False, init=False, repr=False)
 
@@ -219,7 +184,7 @@ class SubmitEngine(PlanEngine):
         is_local = settings.spark_conn_id is None
         conf = {**application.REQUIRED_CONF, **(application.LOCAL_CONF if is_local else {})}
         environment: dict[str, str] = {}
-        reached: list[Store | Database] = [*self.stores, *([self.database] if self.database else [])]
+        reached: list[Store | Database] = [*self.stores.values(), *([self.database] if self.database else [])]
         for store in reached:
             conf.update(store.spark_conf)
             environment.update(store.environment)

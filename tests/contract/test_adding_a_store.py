@@ -97,7 +97,7 @@ def test_the_operator_loads_a_batch_of_it_into_a_table_on_it(tmp_path: Path):
 
     context = RunContext(task="d.t", log_file=tmp_path / "spark.log", report=print)
     execution, request, runner = assemble(task.ingest(), context)
-    stores = runner.stores
+    stores = [*runner.stores.values()]
     execution.engine = DeltaEngine()
     execution.run(request)
 

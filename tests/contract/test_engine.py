@@ -17,7 +17,6 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 
 from airflow_provider_scope.emulator.pytest_plugin import start_emulator
-from airflow_provider_scope.engines.spark import SessionEngine
 from airflow_provider_scope.exceptions import (
     InputError,
     ScopeProviderError,
@@ -28,6 +27,7 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.protocol.engine import Engine, Work
 from airflow_provider_scope.protocol.records import encode_offset
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
+from airflow_provider_scope.specs import SparkEngine
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.crash.scope_emulator import EmulatorWorld, Process
 from tests.crash.spark_world import SparkWorld
@@ -36,6 +36,7 @@ from tests.support.delta_engine import TABLE, local
 from tests.support.faulty_storage import open_gate
 from tests.support.memory_engine import Version
 from tests.support.values import a_refresh, an_entry, an_ingest
+from tests.support.warm import SessionEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -162,7 +163,17 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
         ingest = an_ingest(sql="SELECT id, day, source_file_uri AS file FROM @data")
         session = request.getfixturevalue("spark")
         disk = LocalStorage()
-        engine = SessionEngine(ingest=ingest, storage=disk, table_storage=disk, session=session)
+        engine = SessionEngine(
+            ingest=ingest,
+            storage=disk,
+            table_storage=disk,
+            session=session,
+            settings=SparkEngine(),
+            stores={},
+            report=lambda _: None,
+            log_file=tmp_path / "spark.log",
+            new_id=lambda: "plan",
+        )
         return Subject(world, engine)
     return Subject(world, world.engine(open_gate))
 

@@ -96,6 +96,7 @@ class SparkWorld(DeltaWorld):
                 sql="SELECT id, day, source_file_uri AS file FROM @data" if self.write == "append" else KEYS,
                 write=self.write,
             ),
+            stores={},
             storage=FaultyStorage(self.storage, gate),
             table_storage=LocalStorage(),
             log_file=self.folder / "spark.log",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.engines.spark import SessionEngine
 from airflow_provider_scope.exceptions import ChangeFeedError, InputError, MergeKeyError
 from tests.support import delta_statements, warm
+from tests.support.warm import SessionEngine
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,6 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from airflow_provider_scope.delta.write_rules import ROW_HASH, VALID_FROM, VALID_TO
-from airflow_provider_scope.engines.spark import SessionEngine
 from airflow_provider_scope.sources.feed.state import TIMESTAMP, TYPE, VERSION
 from tests.spark.conftest import interpreted
 from tests.spark.test_changes import Source
@@ -27,6 +26,7 @@ from tests.support import warm
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.feed_histories import KEY, FeedHistory, Read, Rows, after_batches, windows
 from tests.support.merge_model import content
+from tests.support.warm import SessionEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -77,7 +77,7 @@ class Fake:
 
     def runner(self, stores: tuple[Store, ...] = (), **engine: Any) -> SubmitEngine:
         return SubmitEngine(
-            stores=stores,
+            stores={str(number): store for number, store in enumerate(stores)},
             settings=SparkEngine(**engine),
             ingest=an_ingest(),
             storage=LocalStorage(),

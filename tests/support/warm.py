@@ -2,45 +2,70 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable, QueryBuilder
 
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.engines.spark import SessionEngine
+from airflow_provider_scope.engines.spark import SubmitEngine
+from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.sources.cursor.databases import CONF
+from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pytest
 
+    from airflow_provider_scope.protocol.engine import More, Work
+    from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.report import RunReport
     from airflow_provider_scope.protocol.run import MicroBatchExecution
     from airflow_provider_scope.protocol.source import Request
     from airflow_provider_scope.spark.plan import Plan
 
 
-SESSION: Any = None
-"""The session in which the batches of pipes run."""
+@dataclass(kw_only=True)
+class SessionEngine(SubmitEngine):
+    """Runs the plans in a session that there is, and starts no application."""
+
+    session: Any
+
+    def _submit(
+        self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
+    ) -> None:
+        while entries:
+            self.run_plan(self.plan(work, entries, fence=fence))
+            entries = more() if more else ()
+
+    def run_plan(self, plan: Plan) -> None:
+        """Run one plan, as an application reads it; Spark's own errors become what they mean."""
+        from airflow_provider_scope.spark import app
+
+        for name, value in (self.database.spark_conf if self.database else {}).items():
+            if name.startswith(CONF):
+                self.session.conf.set(name, value)
+        try:
+            app.run(self.session, plans.decode(plans.encode(plan)))
+        except ScopeProviderError:
+            raise
+        except Exception as err:
+            raise app.as_error(err) from err
 
 
 def use(monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
-    """Let the batches of every pipe of a test run in this session."""
-    monkeypatch.setattr(sys.modules[__name__], "SESSION", session)
+    """Let the batches of a test run in this session, which a user cannot ask for."""
+    monkeypatch.setattr(assembly, "SubmitEngine", partial(SessionEngine, session=session))
 
 
 def use_in_tasks(monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
-    """Let the batches of every task run in this session, which a user cannot ask for."""
-    monkeypatch.setenv("JAVA_HOME", "/there/is/no/java")  # nothing starts another one unnoticed
-    make = assembly.spark_engine
-    monkeypatch.setattr(
-        assembly,
-        "spark_engine",
-        lambda ingest, log, context: make(ingest, log, replace(context, session=session)),
-    )
+    """Do so for tasks, too; nothing starts another session unnoticed."""
+    monkeypatch.setenv("JAVA_HOME", "/there/is/no/java")
+    use(monkeypatch, session)
 
 
 def count_plans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -83,7 +108,7 @@ class Pipe:
 
             ingest = replace(ingest, mode="data_interval", window=window)
         context = assembly.RunContext(
-            task="dag.task", log_file=self.folder / "spark.log", report=lambda _: None, session=SESSION
+            task="dag.task", log_file=self.folder / "spark.log", report=lambda _: None
         )
         execution, request, _ = assembly.assemble(ingest, context)
         return execution, request
