@@ -132,13 +132,7 @@ def _of_a_version(source: TableSource | JdbcSource, cursor_slice: CursorSlice, s
     except SPARK_ERRORS as err:
         if cursor_slice.version is None or not _MISSING_DATA.search(whole_text(err)):
             raise
-        raise CursorError(
-            f"Batch {seq} is of version {cursor_slice.version} of {source.rows_of}, which can no longer be "
-            f"read: {short_cause(err)}.",
-            kept=NO_ROW_WRITTEN,
-            do=f"abandon it: `airflow scope abandon {seq}`. The next run reads the newest "
-            "version from the same state",
-        ) from err
+        raise cursor_state.unreadable(seq, cursor_slice.version, source.rows_of, short_cause(err)) from err
 
 
 LoadedRow: TypeAlias = tuple[str, str, int]

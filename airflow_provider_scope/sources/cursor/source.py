@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from deltalake.schema import PrimitiveType
 
@@ -30,6 +30,17 @@ if TYPE_CHECKING:
     from airflow_provider_scope.values import Window
 
 
+class _Table(NamedTuple):
+    """A Delta table, as a look at its log shows it; nothing of this is known of a database."""
+
+    id: str | None = None
+    version: int | None = None
+    maps_columns: bool = False
+    """Whether its files name its columns otherwise."""
+    is_text: bool | None = None
+    """Whether the cursor's column holds text; None if that is not known."""
+
+
 @dataclass(kw_only=True)
 class CursorRows(Source):
     """The rows of a table or a database by a cursor."""
@@ -47,12 +58,7 @@ class CursorRows(Source):
     """Where the Delta table is; None for a database."""
     is_unchanged: Callable[[CursorState, Bound | None], bool] | None = None
     """Asks a database whether it has no row that the next load would take; None if it cannot be asked."""
-    table_id: str | None = field(default=None, init=False)
-    newest_version: int | None = field(default=None, init=False)
-    names_columns: bool = field(default=False, init=False)
-    """Whether the table's files name its columns otherwise."""
-    is_text: bool | None = field(default=None, init=False)
-    """Whether the column holds text; None if that is not known."""
+    newest: _Table = field(default=_Table(), init=False)
     began: int = field(default=0, init=False)
     """The first entry that can be logged after the table was read."""
 
@@ -133,11 +139,16 @@ class CursorRows(Source):
     def state_after(self, entry: OffsetEntry) -> None:
         """Check that the table is the one of a batch; only the rows of the batch tell the state after it.
 
-        :raises CursorError: It is another table.
+        :raises CursorError: It is another table, or lacks the version.
         """
         batch: CursorSlice = entry.slice  # type: ignore[assignment] # as its kind says
-        if self.is_pinned and batch.source != self.table_id:
-            raise cursor_state.recreated(self.table, self.table_id, batch.source)
+        if self.newest.version is None:
+            return
+        if batch.source != self.newest.id:
+            raise cursor_state.recreated(self.table, self.newest.id, batch.source)
+        if (version := batch.version or 0) > self.newest.version:
+            why = f"the table's newest version is {self.newest.version}"
+            raise cursor_state.unreadable(entry.seq, version, self.table, why)
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002 - a protocol
         """Read the id and the newest version of the table.
@@ -146,17 +157,19 @@ class CursorRows(Source):
         """
         self.began = view.next_seq
         if self.storage:
-            self._read_table(self.storage)
+            self.newest = self._read_table(self.storage)
 
-    def _read_table(self, storage: Storage) -> None:
+    def _read_table(self, storage: Storage) -> _Table:
         with open_source(self.table, storage) as table:
-            metadata = table.delta.metadata()
-            self.table_id, self.newest_version = str(metadata.id), table.delta.version()
+            metadata, schema = table.delta.metadata(), table.delta.schema()
             mapping = metadata.configuration.get("delta.columnMapping.mode")
-            self.names_columns = mapping not in (None, "none")
-            kinds = {column.name.lower(): column.type for column in table.delta.schema().fields}
-            if self.sees_table and self.column.lower() in kinds:
-                self.is_text = kinds[self.column.lower()] == PrimitiveType("string")
+            kind = next((c.type for c in schema.fields if c.name.lower() == self.column.lower()), None)
+            return _Table(
+                id=str(metadata.id),
+                version=table.delta.version(),
+                maps_columns=mapping not in (None, "none"),
+                is_text=kind == PrimitiveType("string") if kind and self.sees_table else None,
+            )
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> OneSlice:
         """Return the next slice, if there may be rows in it.
@@ -166,41 +179,43 @@ class CursorRows(Source):
         """
         before = None if refresh else view.state
         state = cursor_state.decode(before, self.log.location)
-        if refresh:
-            return OneSlice(self._slice(before))
+        has_none = not refresh and self._has_none(state, view, report)
+        return OneSlice(None if has_none else self._slice(before))
+
+    def _has_none(self, state: CursorState | None, view: LogView, report: RunReport) -> bool:
+        """Return whether the next slice would hold no row; the report then says why."""
         if self.end:
-            return OneSlice(None if self._is_loaded(view, report) else self._slice(before))
+            return self._is_loaded(view, report)
         cursor_state.check_column(state, self.spec.cursor, self.log.location)
         if state is None or state.more:
-            return OneSlice(self._slice(before))
-        if self.storage is None:
-            # Where the database cannot tell, only a batch that reads it can.
-            nothing = self._is_logged(view, self.began)
-            if not nothing and self.sees_table and self.is_unchanged and self.is_unchanged(state, self.first):
-                report.nothing = f"0 rows: nothing new in {self.table}"
-                nothing = True
-            return OneSlice(None if nothing else self._slice(before))
-        if (state.version or 0) > (self.newest_version or 0):
-            self._read_table(self.storage)  # a run that read the table later may have loaded a newer version
-        self._check_same(state)
-        report.nothing = f"0 rows: version {state.version} of {self.table} is loaded"
-        if state.version == self.newest_version:
-            return OneSlice(None)
-        holds_none = self._holds_none(state, self.storage)
-        if holds_none:
-            report.nothing = f"0 rows: nothing newer in version {self.newest_version} of {self.table}"
-        return OneSlice(None if holds_none else self._slice(before))
+            return False
+        if self.storage:
+            return self._is_table_loaded(state, self.storage, report)
+        if self._is_logged(view, self.began):
+            return True  # where the database cannot tell, only a batch that reads it can
+        if not (self.sees_table and self.is_unchanged and self.is_unchanged(state, self.first)):
+            return False
+        report.nothing = f"0 rows: nothing new in {self.table}"
+        return True
 
-    def _holds_none(self, state: CursorState, storage: Storage) -> bool:
-        """Tell, from the log alone, whether the versions since the state have no row that would be read."""
-        since, newest = state.version, self.newest_version
-        if not self.sees_table or self.names_columns or since is None or newest is None:
+    def _is_table_loaded(self, state: CursorState, storage: Storage, report: RunReport) -> bool:
+        """Return whether the table's log alone shows that no version since the state has a new row."""
+        if (state.version or 0) > (self.newest.version or 0):
+            # A run that read the table later may have loaded a newer version.
+            self.newest = self._read_table(storage)
+        self._check_same(state)
+        version = self.newest.version
+        if state.version == version:
+            report.nothing = f"0 rows: version {version} of {self.table} is loaded"
+            return True
+        report.nothing = f"0 rows: nothing newer in version {version} of {self.table}"
+        if not self.sees_table or self.newest.maps_columns or state.version is None or version is None:
             return False
-        if newest - since > newer.COMMITS:
+        if version - state.version > newer.COMMITS:
             return False
-        versions = range(since + 1, newest + 1)
+        versions = range(state.version + 1, version + 1)
         try:
-            commits = [read_commit(self.table, version, storage) for version in versions]
+            commits = [read_commit(self.table, number, storage) for number in versions]
         except (StorageError, ValueError):
             return False  # too large, or not for us: whoever reads the rows will tell
         existing = [commit for commit in commits if commit is not None]
@@ -223,7 +238,7 @@ class CursorRows(Source):
                 continue
             first, end = Bound.decode(loaded.first), Bound.decode(loaded.end)
             ends = (self.first, self.end)
-            if overlap(ends, (first, end), is_text=self.is_text) and self._counts(seq):
+            if overlap(ends, (first, end), is_text=self.newest.is_text) and self._counts(seq):
                 raise CursorError(
                     f"The range from {self.first.text} to {self.end.text} overlaps that from {first.text} to "
                     f"{end.text}, which batch {seq} loads: rows in both would be in the table twice.",
@@ -255,10 +270,10 @@ class CursorRows(Source):
         return self.first and self.first.encode(), self.end and self.end.encode()
 
     def _slice(self, before: str | None) -> CursorSlice:
-        return CursorSlice(before, self.column, *self._range(), self.table_id, self.newest_version)
+        return CursorSlice(before, self.column, *self._range(), self.newest.id, self.newest.version)
 
     def _check_same(self, state: CursorState) -> None:
-        table_id, version = self.table_id, self.newest_version
+        table_id, version = self.newest.id, self.newest.version
         if state.source == table_id and (state.version or 0) <= (version or 0):
             return
         raise CursorError(

@@ -235,6 +235,16 @@ def recreated(table: str, present: str | None, source: str | None) -> CursorErro
     )
 
 
+def unreadable(seq: int, version: int, table: str, why: str) -> CursorError:
+    """Return the error for a batch of a version that can no longer be read."""
+    return CursorError(
+        f"Batch {seq} is of version {version} of {table}, which can no longer be read: {why}.",
+        kept=NO_ROW_WRITTEN,
+        do=f"abandon it: `airflow scope abandon {seq}`. The next run reads the newest version from the same "
+        "state",
+    )
+
+
 def check_dedup(state: CursorState | None, cursor: Cursor, where: str) -> None:
     """Refuse to compare rows by other columns than those by which the state knows them.
 
