@@ -127,17 +127,17 @@ def load(  # the arguments are the API
     # What may not be left to the caller's session.
     exact = with_settings(spark, {name: setting.value for name, setting in EXACT.items()})
     with Address(table=table).completes_errors(), exact:
-        engine = _Session(spark, _rows(spark, data, schema), how, now, log, state, cursor)
+        forgets = full_refresh or (replaces and cursor is not None)
+        engine = _Session(spark, _rows(spark, data, schema), how, now, log, state, cursor, forgets=forgets)
         audit = AuditFiles(log, compaction_interval=10, retention_files=100)
         execution = MicroBatchExecution(
             log, audit, _Rows(engine.load_id), engine, now_ms=now_ms, new_id=lambda: str(uuid.uuid4())
         )
         refresh = full_refresh or replaces
-        engine.forgets = full_refresh or (replaces and cursor is not None)
-        if not engine.forgets:
+        if not forgets:
             _check_owner(_text_of_state(log), table, cursor, state)
         if not (refresh and where is None):
-            _give_up(log, audit, engine, table)
+            _abandon_open(log, audit, engine, table)
         report = execution.run(Request(table=table, max_batches=1, refresh=refresh, where=where))
     record = report.batches[-1].record
     changes = record.changes or {"inserted": record.rows or 0}
@@ -150,8 +150,8 @@ def load(  # the arguments are the API
     )
 
 
-def _give_up(log: CheckpointLog, audit: AuditFiles, engine: _Session, table: str) -> None:
-    """Return up what a load that died has logged: its rows are gone with it."""
+def _abandon_open(log: CheckpointLog, audit: AuditFiles, engine: _Session, table: str) -> None:
+    """Abandon what a load that died has logged: its rows are gone with it."""
     for entry in repair.open_entries(log):
         if entry.slice.kind != RowSlice.kind:
             return  # a batch of the operator: the run refuses the log
@@ -271,8 +271,9 @@ class _Session(Engine):
     now: datetime | None
     log: CheckpointLog
     state: Any
-    cursor: Cursor | None = None
-    forgets: bool = False
+    cursor: Cursor | None
+    forgets: bool
+    """Whether the load begins as if there were no state."""
     load_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def probe(
