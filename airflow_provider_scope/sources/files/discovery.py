@@ -127,51 +127,11 @@ def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] 
     :param roots: The folders that were listed; a hidden folder below them holds no results.
     """
     everything = {file.path: file for file in listing}
-    streams = _Streams(everything)
-    compiled = [re.compile(pattern) for pattern in rules.patterns]
-    unfit, held = Tally(), list[tuple[Reason, FileEntry]]()
-    kept: list[FileEntry] = []
-    newest: FileEntry | None = None
-    matched = 0
-    for path, file in everything.items():
-        name = base_name(path)
-        if not any(pattern.search(name) for pattern in compiled) or streams.is_part(path):
-            continue
-        matched += 1
-        if newest is None or file > newest:
-            newest = file
-        if _is_fit(name, file, streams, rules, roots=roots, unfit=unfit, held=held):
-            kept.append(streams.whole(file) if streams else file)
-    kept.sort()  # files compare by their position; a key would take a million tuples more
-    unmatched = () if matched else _first_names(map(base_name, everything))
-    return Candidates(
-        tuple(kept), unfit, tuple(held), len(everything), matched, newest, tuple(map(printable, unmatched))
-    )
-
-
-def _is_fit(
-    name: str,
-    file: FileEntry,
-    streams: _Streams,
-    rules: Rules,
-    *,
-    roots: Sequence[str],
-    unfit: Tally,
-    held: list[tuple[Reason, FileEntry]],
-) -> bool:
-    """Return whether a file of a name that matches holds rows for this run; count it if it does not."""
-    reason = _unfit(name, file, streams, rules)
-    if reason == "outside the interval":
-        # Of another time: the run of that interval names what is odd about it.
-        unfit.add_unnamed(reason, 1)
-        return False
-    if _in_hidden_folder(file.path, roots):
-        reason = "hidden folder"
-    if reason in _MAY_BE_CHANGES:
-        held.append((reason, streams.whole(file) if streams else file))
-    elif reason:
-        unfit.add(reason, file.path)
-    return reason is None
+    selection = _Selection(rules, roots, _Streams(everything))
+    whole = selection.streams.whole
+    # Files compare by their position; a key would take a million tuples more.
+    kept = sorted(whole(file) for file in everything.values() if selection.takes(file))
+    return selection.candidates(kept, len(everything), map(base_name, everything))
 
 
 def new_candidates(
@@ -184,31 +144,63 @@ def new_candidates(
     :param roots: The folders that are listed; none lies below another.
     :return: None if there is a structured stream: what belongs to it, only a whole listing tells.
     """
-    compiled = [re.compile(pattern) for pattern in rules.patterns]
-    streams = _Streams({})
-    unfit, held = Tally(), list[tuple[Reason, FileEntry]]()
+    selection = _Selection(rules, roots, _Streams({}))
     kept, names = dict[str, FileEntry](), list[str]()
-    newest: FileEntry | None = None
-    listed = matched = 0
-    listed_files = iter(listing)
+    listed, listed_files = 0, iter(listing)
     while part := list(islice(listed_files, LISTED_AT_ONCE)):
         if any(file.path.endswith(".ss") for file in part):
             return None
-        fit: list[FileEntry] = []
         listed += len(part)
-        for file in part:
-            name = base_name(file.path)
-            if any(pattern.search(name) for pattern in compiled):
-                matched += 1
-                newest = file if newest is None or file > newest else newest
-                if _is_fit(name, file, streams, rules, roots=roots, unfit=unfit, held=held):
-                    fit.append(file)
+        fit = [file for file in part if selection.takes(file)]
         kept.update((file.path, file) for file in loaded.without_same(fit))
-        if not matched:
+        if not selection.matched:
             names = _first_names([*names, *(base_name(file.path) for file in part)])
-    unmatched = () if matched else tuple(map(printable, names))
-    files = tuple(sorted(kept.values()))
-    return Candidates(files, unfit, tuple(held), listed, matched, newest, unmatched)
+    return selection.candidates(sorted(kept.values()), listed, names)
+
+
+class _Selection:
+    """What the files of a listing are, looked at one by one."""
+
+    def __init__(self, rules: Rules, roots: Sequence[str], streams: _Streams) -> None:
+        self.rules = rules
+        self.roots = roots
+        self.streams = streams
+        self.patterns = [re.compile(pattern) for pattern in rules.patterns]
+        self.unfit, self.held = Tally(), list[tuple[Reason, FileEntry]]()
+        self.newest: FileEntry | None = None
+        self.matched = 0
+
+    def takes(self, file: FileEntry) -> bool:
+        """Return whether a file holds rows for this run; count it if it matches and does not."""
+        name = base_name(file.path)
+        if not any(pattern.search(name) for pattern in self.patterns) or self.streams.is_part(file.path):
+            return False
+        self.matched += 1
+        if self.newest is None or file > self.newest:
+            self.newest = file
+        reason = _unfit(name, file, self.streams, self.rules)
+        if reason == "outside the interval":
+            # Of another time: the run of that interval names what is odd about it.
+            self.unfit.add_unnamed(reason, 1)
+            return False
+        if _in_hidden_folder(file.path, self.roots):
+            reason = "hidden folder"
+        if reason in _MAY_BE_CHANGES:
+            self.held.append((reason, self.streams.whole(file)))
+        elif reason:
+            self.unfit.add(reason, file.path)
+        return reason is None
+
+    def candidates(self, kept: Sequence[FileEntry], listed: int, names: Iterable[str]) -> Candidates:
+        """Return all that was looked at.
+
+        :param kept: The results, oldest first.
+        :param listed: How many files the listing held.
+        :param names: Names of files, for when none matches.
+        """
+        unmatched = () if self.matched else tuple(map(printable, _first_names(names)))
+        held = tuple(self.held)
+        return Candidates(tuple(kept), self.unfit, held, listed, self.matched, self.newest, unmatched)
 
 
 def _first_names(names: Iterable[str]) -> list[str]:
@@ -256,9 +248,6 @@ class _Streams:
         self.paths = paths
         self.sums = [0, *accumulate(everything[path].size_bytes for path in paths)]
 
-    def __bool__(self) -> bool:
-        return bool(self.folders)
-
     def is_part(self, path: str) -> bool:
         if not self.folders:
             return False
@@ -271,7 +260,7 @@ class _Streams:
 
     def whole(self, file: FileEntry) -> FileEntry:
         """Return a file with its folder's bytes; the manifest's sum says nothing of those."""
-        if not file.path.endswith(".ss"):
+        if not self.folders or not file.path.endswith(".ss"):
             return file
         return file._replace(size_bytes=self.size(file), content_md5=None)
 
