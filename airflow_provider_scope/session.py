@@ -152,7 +152,7 @@ def load(  # the arguments are the API
 
 def _abandon_open(log: CheckpointLog, audit: AuditFiles, engine: _Session, table: str) -> None:
     """Abandon what a load that died has logged: its rows are gone with it."""
-    for entry in repair.open_entries(log):
+    for entry in log.open_entries():
         if entry.slice.kind != RowSlice.kind:
             return  # a batch of the operator: the run refuses the log
         if entry.overwrites_table:

@@ -72,7 +72,7 @@ def status(args: Namespace) -> None:
         say(f"table       {table}")
         say(f"checkpoint  {log.location}")
         say("open")
-        show_batches(repair.open_entries(log), "            ", details=jobs)
+        show_batches(log.open_entries(), "            ", details=jobs)
         raise
     args.facts |= _status_facts(view, table, log)
     source_problem = _show_progress(view, table, log, args.storage_conn_id)

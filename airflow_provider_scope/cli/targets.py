@@ -17,7 +17,6 @@ from airflow_provider_scope.exceptions import InputError, TableError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.hooks.stores import store_of
-from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.intervals import IntervalLog, known_intervals
 from airflow_provider_scope.protocol.records import Settlement
 from airflow_provider_scope.protocol.view import read_log
@@ -172,7 +171,7 @@ def _interval_state(log: IntervalLog, engine: Engine, table: str) -> IntervalSta
     except TableError as err:
         if err.is_retryable:
             raise  # the error is not about this interval
-        return IntervalState(repair.open_entries(log), err)
+        return IntervalState(log.open_entries(), err)
     return IntervalState(view.open)
 
 

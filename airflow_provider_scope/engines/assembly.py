@@ -23,7 +23,6 @@ from airflow_provider_scope.hooks import databases as database_hooks
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.hooks.stores import store_of
-from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.derived import AuditFiles
 from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles, check_beside_intervals
 from airflow_provider_scope.protocol.log import CheckpointLog
@@ -142,7 +141,7 @@ def spark_engine(ingest: Ingest, log: CheckpointLog, context: RunContext) -> Pla
         raise TypeError(msg)
     connection = connection_of(settings.spark_conn_id) if settings.spark_conn_id else None
     manager = manager_of(connection, settings.conf, context.log_file)
-    with_jobs = [entry.seq for entry in repair.open_entries(log) if log.attempts(entry.seq)]
+    with_jobs = [entry.seq for entry in log.open_entries() if log.attempts(entry.seq)]
     if with_jobs:
         raise InputError(
             f"Batch {with_jobs[0]} of {log.location} is open and has SCOPE jobs, which Spark cannot check.",

@@ -19,7 +19,6 @@ from airflow_provider_scope.engines.spark import ApplicationEvents, PlanEngine
 from airflow_provider_scope.engines.submit import secret_values
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError, SparkJobFailedError
 from airflow_provider_scope.failures import CAUSE_LENGTH, passing_advice, submit_cause
-from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.settings import EXACT_AT_START
@@ -277,7 +276,7 @@ def check_no_application(log: CheckpointLog) -> None:
 
     :raises InputError: As said.
     """
-    open_batches = {entry.seq for entry in repair.open_entries(log)}
+    open_batches = {entry.seq for entry in log.open_entries()}
     for begun in _begun(log.storage, log.location):
         plan = log.storage.read(f"{log.location}/plans/{begun.name}")
         if plan and open_batches.intersection(json.loads(plan)["batches"]):

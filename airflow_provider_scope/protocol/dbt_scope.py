@@ -19,7 +19,7 @@ from airflow_provider_scope.exceptions import (
     StorageError,
     WatermarkChangedError,
 )
-from airflow_provider_scope.protocol import repair, takeover
+from airflow_provider_scope.protocol import takeover
 from airflow_provider_scope.protocol.derived import newest_of_each, put_taken_files, rows_of
 from airflow_provider_scope.protocol.takeover import Decision, Epoch, Takeover, digest
 from airflow_provider_scope.values import is_below
@@ -402,7 +402,7 @@ def continuation(log: CheckpointLog, now_ms: int) -> tuple[Takeover, DbtScopeSta
     before = log.takeover(newest)
     if not takeover.was_written_around(log.watermark(), before, newest):
         return None
-    still_open = [entry.seq for entry in repair.open_entries(log)]
+    still_open = [entry.seq for entry in log.open_entries()]
     if still_open:
         raise InputError(
             f"Batch {still_open[0]} of {log.location} is open, and dbt-scope has run since it was logged: it "

@@ -15,7 +15,7 @@ from airflow_provider_scope.exceptions import (
     RecordsVacuumedError,
     StorageError,
 )
-from airflow_provider_scope.protocol import records, takeover
+from airflow_provider_scope.protocol import records, recovery, takeover
 from airflow_provider_scope.protocol.records import (
     NEW_LOG,
     Acceptance,
@@ -180,6 +180,12 @@ class CheckpointLog:
         """Read the newest offset entry; None if there is none."""
         logged = self.logged()
         return self.offset(logged[-1]) if logged else None
+
+    def open_entries(self) -> tuple[OffsetEntry, ...]:
+        """Read the entries that have no commit record and that no refresh superseded."""
+        done, logged = set(self.committed()), self.logged()
+        newest = self.offset(logged[-1]) if logged else None
+        return recovery.open_entries([self.offset(seq) for seq in logged if seq not in done], newest)
 
     def is_begun(self) -> bool:
         """Return whether a batch was ever logged."""

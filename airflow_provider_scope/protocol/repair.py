@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError
-from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.takeover import Epoch
@@ -33,14 +32,6 @@ def existing_pipeline(log: CheckpointLog) -> Pipeline:
             do="check the location; if the checkpoint is outside the table, add --checkpoint",
         )
     return pipeline
-
-
-def open_entries(log: CheckpointLog) -> tuple[OffsetEntry, ...]:
-    """Read the batches that have no commit record and that no refresh superseded."""
-    done = set(log.committed())
-    logged = log.logged()
-    newest = log.offset(logged[-1]) if logged else None
-    return recovery.open_entries([log.offset(seq) for seq in logged if seq not in done], newest)
 
 
 def rebuild(log: CheckpointLog, audit: AuditFiles) -> OffsetEntry | None:

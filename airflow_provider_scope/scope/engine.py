@@ -243,7 +243,7 @@ class ScopeRunner(Engine):
 
         :raises InputError: The batch is not open, or what became of its job is known.
         """
-        if seq not in [entry.seq for entry in repair.open_entries(self.log)]:
+        if seq not in [entry.seq for entry in self.log.open_entries()]:
             raise InputError(
                 f"Batch {seq} of {self.log.location} is not open.",
                 kept="everything; nothing was written",

@@ -28,7 +28,6 @@ from airflow_provider_scope.exceptions import (
     TableRestoredError,
     UnknownRowsError,
 )
-from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.commands import OPTIONS, Address
 from airflow_provider_scope.protocol.report import READ
 from tests.crash.scenarios import VanishingFile
@@ -392,7 +391,7 @@ def test_an_error_of_a_run_with_an_open_batch_has_the_whole_command(desk: Any, c
     assert COMMAND.findall(caught.value.do) == [f"abandon {shlex.quote(desk.world.table)} 2 {place}"]
     paste(desk, caught.value.do, "--yes")
     desk.world.run()
-    assert not repair.open_entries(desk.world.log())
+    assert not desk.world.log().open_entries()
     assert {"a.parquet", "b.parquet"} <= {row[0].rpartition("/")[2] for row in desk.world.rows()}
 
 

@@ -16,7 +16,6 @@ from airflow_provider_scope.exceptions import (
     StateUnknownError,
     TableDivergedError,
 )
-from airflow_provider_scope.protocol import repair
 from tests.crash.feed_world import CursorInMemory, CursorWorld, FeedInMemory, FeedWorld
 from tests.crash.judging import judge, rows_doubled
 from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
@@ -219,7 +218,7 @@ class Schedule(ApplicationTurns):
             name, again = f"accept {self.budget['accept']}", self.chance.random() < 0.2
             self.trace.append(f"{name} starts{', reload' if again else ''}")
             self.enter(name, lambda: self.world.accept(gate, reload_undecidable=again))
-        elif self.world.delta.versions and (still_open := repair.open_entries(self.world.log())):
+        elif self.world.delta.versions and (still_open := self.world.log().open_entries()):
             seq = still_open[0].seq
             if not still_open[0].overwrites_table and self.spend("abandon"):
                 name = f"abandon {seq}"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_scope.emulator.files import Account
 from airflow_provider_scope.emulator.scripts import ScriptRunner, Task
 from airflow_provider_scope.exceptions import JobRunningError
-from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.scope.jobs import NewJob, Related
 from airflow_provider_scope.scope.script import ScriptBatch, generate
 from tests.crash.scope_service import Flaw, GatedJobs, Served, Service, scope_runner
@@ -158,7 +157,7 @@ class ScopeDiskWorld(DeltaWorld):
     def settle(self, gate: Gate) -> None:
         """Say that the rows of the oldest open batch are in the table."""
         log = self.log(gate)
-        seq = repair.open_entries(log)[0].seq
+        seq = log.open_entries()[0].seq
         self.engine(gate).settle(self.table, seq, committed=True)
 
     def _values(self, lines: list[str]) -> list[Any]:

@@ -231,7 +231,7 @@ class ScopeWorld(MemoryWorld):
         log, engine = self.log(), self.engine(open_gate)
         work = Work(repair.existing_pipeline(log).pipeline, self.table, log.location)
         with self.seen_by_engine():
-            for entry in repair.open_entries(log):
+            for entry in log.open_entries():
                 attempt = engine.undecidable(work, entry.seq)
                 if attempt:
                     committed = self.delta.holds(entry.seq, attempt.number)

@@ -13,7 +13,6 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
-from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.intervals import IntervalLog, known_intervals
 from airflow_provider_scope.sources.cursor.state import window_bounds
 from airflow_provider_scope.stores.local import LocalStorage
@@ -79,7 +78,7 @@ class World:
         for window in known_intervals(storage, checkpoint):
             log = IntervalLog(storage, checkpoint, window)
             entries = [log.offset(seq) for seq in log.logged()]
-            is_whole = not repair.open_entries(log) and all(self.is_of(entry, window) for entry in entries)
+            is_whole = not log.open_entries() and all(self.is_of(entry, window) for entry in entries)
             verdict.intervals += is_whole
         return verdict
 
