@@ -50,8 +50,8 @@ from airflow_provider_scope.protocol.retention import Segment, to_merge
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
 from airflow_provider_scope.protocol.takeover import Epoch
-from airflow_provider_scope.sources.files.discovery import Rules
 from airflow_provider_scope.sources.files.source import Files
+from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.values import FileEntry, slice_of
 
@@ -246,12 +246,12 @@ def run(folder: str, loaded: int, listed: int, new: int) -> None:
         log,
         audit_files,
         Files(
+            spec=FileSource(
+                roots=ROOT, format="parquet", safety_buffer_seconds=0, max_files_per_trigger=10_000
+            ),
             log=log,
             listing=Listing(range(loaded - listed, loaded + new)),
-            roots=(ROOT,),
-            rules=Rules(patterns=(r"\.parquet$",), young_after_ms=NOW_MS),
-            max_files=10_000,
-            max_bytes=10**13,
+            now_ms=NOW_MS,
         ),
         Table(storage),
         now_ms=lambda: NOW_MS,

@@ -308,7 +308,8 @@ def _after(
 def _files(ingest: Ingest, spec: FileSource, log: CheckpointLog, conn_id: str | None) -> Files:
     check_one_store(spec.folders)
     store = store_of(spec.folders[0], conn_id)
-    return Files.of(spec, log, store.hook or store.storage, clock.now_ms(), ingest.window)
+    listing = store.hook or store.storage
+    return Files(spec=spec, log=log, listing=listing, now_ms=clock.now_ms(), window=ingest.window)
 
 
 def _files_and_jobs(
@@ -325,8 +326,8 @@ def _files_and_jobs(
         max_files_per_trigger=spec.max_files_per_trigger or defaults.max_files_per_trigger,
         max_bytes_per_trigger=spec.max_bytes_per_trigger or defaults.max_bytes_per_trigger,
     )
-    files = Files.of(spec, log, store.hook or store.storage, clock.now_ms(), ingest.window)
-    return replace(files, fits=fits), runner
+    listing = store.hook or store.storage
+    return Files(spec=spec, log=log, listing=listing, now_ms=clock.now_ms(), fits=fits), runner
 
 
 def _changes(ingest: Ingest, spec: CdfSource, log: CheckpointLog, conn_id: str | None) -> ChangeRows:

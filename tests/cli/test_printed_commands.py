@@ -382,10 +382,10 @@ def test_an_error_of_a_run_with_an_open_batch_has_the_whole_command(desk: Any, c
     address = elsewhere(desk)
     desk.vanished("c.parquet", 2)
     change(desk)
-    request, rules = desk.world.asked()
+    request, spec = desk.world.asked()
 
     with pytest.raises(error) as caught:
-        desk.world._execution(rules, open_gate).run(replace(request, address=address))
+        desk.world._execution(spec, open_gate).run(replace(request, address=address))
 
     place = f"--checkpoint {shlex.quote(desk.world.checkpoint)}"
     assert COMMAND.findall(caught.value.do) == [f"abandon {shlex.quote(desk.world.table)} 2 {place}"]

@@ -71,7 +71,7 @@ class CursorWorld(DeltaWorld):
     def engine(self, gate: Any) -> CursorEngine:
         return CursorEngine(gate, self.orders, self.checkpoint)
 
-    def source(self, log: Any, rules: Any) -> CursorRows:
+    def source(self, log: Any, spec: Any) -> CursorRows:
         spec = TableSource(table=self.orders, cursor=Cursor(column="id"))
         return CursorRows(spec=spec, log=log, window=self.window, storage=LocalStorage())
 

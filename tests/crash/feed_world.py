@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.report import RunReport
     from airflow_provider_scope.protocol.source import Source
-    from airflow_provider_scope.sources.files.discovery import Rules
+    from airflow_provider_scope.sources.files.spec import FileSource
     from tests.support.batch_loop import BatchLoop
     from tests.support.faulty_storage import Gate
     from tests.support.memory_engine import Row
@@ -77,7 +77,7 @@ class FeedWorld(MemoryWorld):
     )
     """A slice that the source cannot have."""
 
-    def source(self, log: CheckpointLog, rules: Rules) -> Source:
+    def source(self, log: CheckpointLog, spec: FileSource) -> Source:
         return ChangeRows(
             spec=CdfSource(table=TABLE, max_commits_per_batch=self.max_files),
             place=log.location,
@@ -156,9 +156,9 @@ class CursorWorld(FeedWorld):
     wrong: ClassVar[Any] = CursorSlice("no state", "id", None, None, None, 1)
     says_what_is_left = False
 
-    def source(self, log: CheckpointLog, rules: Rules) -> Source:
-        spec = TableSource(table=TABLE, cursor=Cursor(column="id"), max_rows_per_batch=self.max_files)
-        return CursorRows(spec=spec, log=log, storage=self.memory)
+    def source(self, log: CheckpointLog, spec: FileSource) -> Source:
+        table = TableSource(table=TABLE, cursor=Cursor(column="id"), max_rows_per_batch=self.max_files)
+        return CursorRows(spec=table, log=log, storage=self.memory)
 
     def engine(self, gate: Gate) -> BatchLoop:
         return CursorInMemory(self.delta, self.memory, gate)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.source import Source
-    from airflow_provider_scope.sources.files.discovery import Rules
+    from airflow_provider_scope.sources.files.spec import FileSource
     from tests.support.batch_loop import BatchLoop
     from tests.support.faulty_storage import Gate
     from tests.support.memory_engine import Row
@@ -41,7 +41,7 @@ class _NumberWorld:
     def path(self) -> str:
         return f"{self.root}/numbers.txt"
 
-    def source(self, log: CheckpointLog, rules: Rules) -> Source:
+    def source(self, log: CheckpointLog, spec: FileSource) -> Source:
         return self.numbers(log, self.path, self.max_files)
 
     def add_number(self) -> int:

@@ -24,10 +24,10 @@ from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
-from airflow_provider_scope.sources.files.discovery import Rules
 from airflow_provider_scope.sources.files.source import Files
+from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.stores.local import LocalStorage
-from airflow_provider_scope.values import FileEntry
+from airflow_provider_scope.values import FileEntry, iso_time
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
 from tests.support.faulty_storage import FaultyStorage, Gate, open_gate
 from tests.support.memory_engine import MemoryEngine, MemoryStorage, MemoryTable, Row
@@ -56,6 +56,8 @@ class World:
     def __init__(self, storage: Storage, root: str, table: str, *, interval: int, retention: int) -> None:
         self.storage = storage
         self.root = root
+        self.roots: tuple[str, ...] = ()
+        """The folders that are listed, if not the root."""
         self.table = table
         self.checkpoint = f"{table}/_checkpoint"
         self.interval = interval
@@ -92,37 +94,32 @@ class World:
 
     def run(self, gate: Gate = open_gate, *, engine: BatchLoop | None = None, **asked: Any) -> RunReport:
         """Do what a run does; see ``asked`` for what may be asked of it."""
-        request, rules = self.asked(**asked)
-        return self._execution(rules, gate, engine).run(request)
+        request, spec = self.asked(**asked)
+        return self._execution(spec, gate, engine).run(request)
 
     def plan(self, **asked: Any) -> Preview:
         """Do what ``airflow scope plan`` does."""
-        request, rules = self.asked(**asked)
-        return preview(self._execution(rules, open_gate), request)
+        request, spec = self.asked(**asked)
+        return preview(self._execution(spec, open_gate), request)
 
     def new_id(self) -> str:
         return str(uuid.uuid4())
 
-    def _execution(self, rules: Rules, gate: Gate, engine: BatchLoop | None = None) -> MicroBatchExecution:
+    def _execution(
+        self, spec: FileSource, gate: Gate, engine: BatchLoop | None = None
+    ) -> MicroBatchExecution:
         log = self.log(gate)
         return MicroBatchExecution(
             log,
             self.audit_files(log),
-            self.source(log, rules),
+            self.source(log, spec),
             engine or self.engine(gate),
             now_ms=lambda: NOW_MS,
             new_id=self.new_id,
         )
 
-    def source(self, log: CheckpointLog, rules: Rules) -> Source:
-        return Files(
-            log=log,
-            listing=log.storage,
-            roots=(self.root,),
-            rules=rules,
-            max_files=self.max_files,
-            max_bytes=None,
-        )
+    def source(self, log: CheckpointLog, spec: FileSource) -> Source:
+        return Files(spec=spec, log=log, listing=log.storage, now_ms=NOW_MS, window=self.window)
 
     def asked(
         self,
@@ -136,13 +133,15 @@ class World:
         first_batch: int | None = None,
         is_snapshot: bool = False,
         on_changed_file: str = "ignore",
-    ) -> tuple[Request, Rules]:
-        rules = Rules(
-            patterns=("",),
-            young_after_ms=NOW_MS,
-            window=self.window,
+    ) -> tuple[Request, FileSource]:
+        spec = FileSource(
+            roots=self.roots or (self.root,),
+            patterns=".",
+            format="parquet",
+            safety_buffer_seconds=0,
+            max_files_per_trigger=self.max_files,
             late_files=late_files,  # type: ignore[arg-type]
-            starting_at_ms=starting_at_ms,
+            starting_timestamp=None if starting_at_ms is None else iso_time(starting_at_ms),
             on_changed_file=on_changed_file,  # type: ignore[arg-type]
         )
         request = Request(
@@ -154,7 +153,7 @@ class World:
             adds_to_rows=adds_to_rows,
             first_batch=first_batch,
         )
-        return request, rules
+        return request, spec
 
     def abandon(self, seq: int, gate: Gate = open_gate) -> CommitRecord:
         log = self.log(gate)

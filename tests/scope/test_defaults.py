@@ -152,7 +152,7 @@ def test_on_spark_the_limits_are_the_seeds(tmp_path):
     ingest = ingest_from({**dict.fromkeys(names), **raw, "write": "append", "full_refresh": False})
     assert ingest
 
-    files = Files.of(ingest.source, None, None, 0)
+    files = Files(spec=ingest.source, log=None, listing=None, now_ms=0)
 
     assert (files.max_files, files.max_bytes) == (1_000, 10_737_418_240_000)
 

@@ -62,7 +62,7 @@ class ChangeWorld(DeltaWorld):
     def engine(self, gate: Any) -> ChangeEngine:
         return ChangeEngine(gate, self.orders, self.fails_at)
 
-    def source(self, log: Any, rules: Any) -> ChangeRows:
+    def source(self, log: Any, spec: Any) -> ChangeRows:
         return ChangeRows(
             spec=CdfSource(table=self.orders, max_commits_per_batch=2),
             place=log.location,

@@ -21,10 +21,11 @@ from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
 from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.sources.files.source import Files
+from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.values import FileEntry
 from tests.support.memory_engine import MemoryEngine, MemoryStorage, MemoryTable, Version
-from tests.support.values import a_commit, an_entry, rules
+from tests.support.values import a_commit, an_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,12 +73,10 @@ def plan(files: int, checkpoint: str) -> dict[str, Any]:
         log,
         AuditFiles(log, compaction_interval=10, retention_files=100),
         Files(
+            spec=FileSource(roots=ROOT, format="parquet", safety_buffer_seconds=0, max_files_per_trigger=50),
             log=log,
             listing=storage,
-            roots=(ROOT,),
-            rules=rules(r".*\.parquet$", young_after_ms=NOW_MS),
-            max_files=50,
-            max_bytes=10**13,
+            now_ms=NOW_MS,
         ),
         MemoryEngine(table, MemoryStorage()),
         now_ms=lambda: NOW_MS,

@@ -228,7 +228,7 @@ def test_a_table_with_intervals_is_not_replaced_as_a_whole() -> None:
 def check_day(world: MemoryWorld, day: int) -> None:
     log = CheckpointLog(world.storage, f"{world.table}/_checkpoint")
     window = Window(NOW_MS - (day + 1) * DAY, NOW_MS - day * DAY)
-    source = world.source(world.log(), replace(world.asked()[1], window=window))
+    source = replace(world.source(world.log(), world.asked()[1]), window=window)
     source.check_not_loaded_before(log, world.audit_files(log), NOW_MS)
 
 

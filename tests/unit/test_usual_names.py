@@ -6,8 +6,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import EmptyRefreshError, InputError, SourceEmptyError
 from airflow_provider_scope.protocol.report import check_loadable
-from airflow_provider_scope.sources.files.discovery import candidates
-from airflow_provider_scope.sources.files.source import Files
+from airflow_provider_scope.sources.files.discovery import Rules, candidates
 from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
 from tests.support.values import a_file, rules
@@ -20,11 +19,11 @@ def source_for(**source):
     given = {**dict.fromkeys(ARGUMENTS), **raw, "engine": engine, "source": {"roots": "/in", **source}}
     ingest = ingest_from(given)
     assert ingest
-    return Files.of(ingest.source, None, None, 10**12)
+    return ingest.source
 
 
 def taken(names, **source):
-    found = candidates([a_file(name, 1_000) for name in names], source_for(**source).rules)
+    found = candidates([a_file(name, 1_000) for name in names], Rules.of(source_for(**source), 10**12))
     return [file.path.rpartition("/")[2] for file in found.files], found
 
 

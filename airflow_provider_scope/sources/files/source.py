@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from airflow_provider_scope.exceptions import CheckpointCorruptError, InputError
@@ -54,15 +55,14 @@ class Files(Source):
     kind: ClassVar[str] = FileSlice.kind
     one_at_a_time: ClassVar[bool] = False
     begins_after: ClassVar[str] = "set starting_timestamp to a time after its files"
+    spec: FileSource
+    """What the user wrote, with canonical URIs of the roots."""
     log: CheckpointLog
     listing: Listing
-    roots: tuple[str, ...]
-    rules: Rules
-    max_files: int | None
-    max_bytes: int | None
-    safety_buffer_seconds: float = 0
-    fail_on_empty: bool = False
-    """Whether a source without a file that matches is an error."""
+    now_ms: int
+    """When the run began."""
+    window: Window | None = None
+    """The interval whose files are taken; None takes those of all times."""
     fits: Callable[[tuple[FileEntry, ...]], int] | None = None
     """How many of some files one batch can take, from the first; None is all."""
     candidates: Candidates = field(init=False, repr=False, compare=False)
@@ -73,40 +73,43 @@ class Files(Source):
     _since: int | None = field(default=None, init=False, repr=False, compare=False)
     """The refresh since which they were loaded."""
 
-    @classmethod
-    def of(
-        cls, spec: FileSource, log: CheckpointLog, listing: Listing, now_ms: int, window: Window | None = None
-    ) -> Files:
-        """Return what a user wrote, with canonical roots, as the source of a run that begins now."""
-        return cls(
-            log=log,
-            listing=listing,
-            roots=tuple(spec.roots),
-            rules=Rules.of(spec, now_ms, window),
-            max_files=spec.max_files_per_trigger or MAX_FILES_ON_SPARK,
-            max_bytes=spec.max_bytes_per_trigger or MAX_BYTES_PER_TRIGGER,
-            safety_buffer_seconds=spec.safety_buffer_seconds,
-            fail_on_empty=bool(spec.fail_on_empty),
-        )
+    @cached_property
+    def rules(self) -> Rules:
+        """Which of the listed files are taken."""
+        return Rules.of(self.spec, self.now_ms, self.window)
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        return self.spec.folders
+
+    @property
+    def max_files(self) -> int:
+        return self.spec.max_files_per_trigger or MAX_FILES_ON_SPARK
+
+    @property
+    def max_bytes(self) -> int:
+        return self.spec.max_bytes_per_trigger or MAX_BYTES_PER_TRIGGER
 
     @property
     def reads_history(self) -> bool:
         """Whether it is the path of a file that tells that it was loaded, and not its time."""
-        return self.rules.late_files == "ingest"
+        return self.spec.late_files == "ingest"
 
     @property
     def says_from_when(self) -> bool:
         """Whether files before a time are left out."""
-        return self.rules.starting_at_ms is not None
+        return self.spec.begins_ms is not None
 
     @property
     def interval(self) -> str | None:
         """The name of the interval whose files are taken."""
-        return self.rules.window.name if self.rules.window else None
+        return self.window.name if self.window else None
 
     def begin_report(self, now_ms: int) -> RunReport:
         """Return a report that names the folders."""
-        return RunReport(roots=self.roots, safety_buffer_seconds=self.safety_buffer_seconds, now_ms=now_ms)
+        return RunReport(
+            roots=self.roots, safety_buffer_seconds=self.spec.safety_buffer_seconds, now_ms=now_ms
+        )
 
     def take_over(self, view: LogView, request: Request, new_id: Callable[[], str], now_ms: int) -> bool:
         """Record what dbt-scope has loaded, unless all of that goes."""
@@ -118,7 +121,7 @@ class Files(Source):
         :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
         :raises InputError: Files of the interval were loaded.
         """
-        window = self.rules.window
+        window = self.window
         if window is None:
             return
         view = read_loaded(log, audit, self.roots, now_ms)
@@ -170,9 +173,11 @@ class Files(Source):
         report.unmatched = candidates.unmatched
         report.patterns = self.rules.patterns
         # An interval in which no file came has no rows to replace either, unless it had files before.
-        may_be_empty = self.rules.window is not None and not self.log.is_begun()
+        may_be_empty = self.window is not None and not self.log.is_begun()
         would_empty = request.refresh and not candidates.files and not may_be_empty
-        check_loadable(report, request.table, fail_on_empty=self.fail_on_empty, would_empty=would_empty)
+        check_loadable(
+            report, request.table, fail_on_empty=bool(self.spec.fail_on_empty), would_empty=would_empty
+        )
         if request.loads_files_again:
             version = view.table.version if view.table.identity else None
             missing = discovery.not_loaded_again(candidates.files, view.seen.items(), version)
