@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.cli import targets
@@ -65,7 +66,7 @@ def status(args: Namespace) -> None:
         return
     pipeline = repair.existing_pipeline(log)
     engine = engine_of(args, log)
-    jobs = targets.describer(engine, log, pipeline.pipeline)
+    jobs = partial(targets.job_lines, engine, pipeline.pipeline)
     try:
         view = read_log(log, engine, table)
     except BatchOutcomeUnknownError:

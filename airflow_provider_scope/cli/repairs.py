@@ -26,6 +26,7 @@ from airflow_provider_scope.protocol import vacuum as vacuums
 from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
 from airflow_provider_scope.protocol.takeover import Decision
 from airflow_provider_scope.protocol.view import read_log
+from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.values import counted, some_names, window_of_log
@@ -91,7 +92,7 @@ def _abandoning_lines(entry: OffsetEntry, view: LogView, engine: Engine) -> list
     """Say what would be done with an open batch."""
     if repair.settled(view, entry):
         return ["it would be recorded, not abandoned"]
-    if targets.is_scope(engine):
+    if isinstance(engine, ScopeRunner):
         how = "its job is cancelled if it has one, and no other is submitted"
     elif view.table.identity is None:
         how = "there is no table yet, so only a record says so. Make sure that no run is in progress"
@@ -375,7 +376,7 @@ def settle(args: Namespace) -> None:
     pipeline = repair.existing_pipeline(log)
     engine = targets.scope_runner(args.scope_conn_id, log, table, args.storage_conn_id)
     attempt = engine.in_doubt(table, args.seq)
-    say(f"batch {args.seq}, {targets.attempt_text(engine, log, pipeline.pipeline, attempt)}")
+    say(f"batch {args.seq}, {targets.attempt_text(engine, pipeline.pipeline, attempt)}")
     next_run = "records the batch" if args.committed else "submits the batch again"
     say(f"{targets.decision_text(committed=args.committed)}: the next run {next_run}")
     warning = "A wrong decision loses the rows of the batch, or duplicates them; it cannot be undone."

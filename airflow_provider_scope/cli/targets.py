@@ -29,8 +29,7 @@ from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.values import Window, counted, iso_time, window_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import TypeGuard
+    from collections.abc import Iterator
 
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
@@ -249,23 +248,19 @@ def _no_script(identity: BatchIdentity, entry: OffsetEntry) -> str:
     raise AssertionError(msg)
 
 
-def is_scope(engine: Engine) -> TypeGuard[ScopeRunner]:
-    return isinstance(engine, ScopeRunner)
+def job_lines(engine: Engine, pipeline: str, entry: OffsetEntry) -> list[str]:
+    """Describe the jobs of a batch; none if no jobs run it."""
+    if not isinstance(engine, ScopeRunner):
+        return []
+    return [attempt_text(engine, pipeline, attempt) for attempt in engine.log.attempts(entry.seq)]
 
 
-def describer(engine: Engine, log: CheckpointLog, pipeline: str) -> Callable[[OffsetEntry], list[str]]:
-    def job_lines(entry: OffsetEntry) -> list[str]:
-        return [attempt_text(engine, log, pipeline, attempt) for attempt in log.attempts(entry.seq)]
-
-    return job_lines if is_scope(engine) else lambda _: []
-
-
-def attempt_text(engine: Engine, log: CheckpointLog, pipeline: str, attempt: Attempt) -> str:
+def attempt_text(engine: ScopeRunner, pipeline: str, attempt: Attempt) -> str:
     if attempt.void:
         return f"attempt {attempt.number}: no job; the batch is closed"
     guid = job_id(pipeline, attempt)
-    job = engine.jobs.get_job(guid) if is_scope(engine) else None
-    settlement = log.find(Settlement, seq=attempt.seq, number=attempt.number)
+    job = engine.jobs.get_job(guid)
+    settlement = engine.log.find(Settlement, seq=attempt.seq, number=attempt.number)
     decision = "" if settlement is None else f"; settled: {decision_text(committed=settlement.committed)}"
     return f"attempt {attempt.number}: job {guid}, {_state_text(job)}{decision}"
 
