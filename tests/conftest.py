@@ -31,8 +31,10 @@ os.environ.update(
 
 
 # How long an example takes says nothing here: others use the machine, too.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("short", untimed, max_examples=30)
+settings.register_profile("long", untimed, max_examples=1000)  # of `make test-properties`
+settings.load_profile("short")
 
 UNASKED = ("azurite", "hdfs", "jdbc", "kubernetes", "livy", "loads", "s3", "vega", "yarn")
 """Marks of tests that are left out unless they are asked for: they take long, or fetch something first."""

@@ -20,7 +20,7 @@ from tests.crash.feed_world import CursorInMemory, CursorWorld, FeedInMemory, Fe
 from tests.crash.judging import judge, rows_doubled
 from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
 from tests.crash.turns import STEPS, Actor, Turns, TurnTaking, add_up, play_to_its_end, show
-from tests.crash.world import MemoryWorld
+from tests.crash.world import MemoryWorld, TakenOverWorld
 from tests.support.ledger import LedgerInMemory
 from tests.support.memory_engine import MemoryEngine
 from tests.support.numbers import NumbersInMemory
@@ -78,6 +78,8 @@ class SloppyEngine(MemoryEngine):
 KINDS = {
     "append": Story(),
     "refresh": Story(runs=4, refreshes=2),
+    "abandon": Story(runs=5, kills=3, refreshes=1, abandons=3),
+    "after dbt-scope": Story(runs=4, refreshes=1, abandons=1, world=TakenOverWorld),
     "range": Story(runs=4, refreshes=1, ranges=2),
     "skip": Story(runs=4, refreshes=1, late_files="skip"),
     "sloppy": Story(failures=3, engine=SloppyEngine),
@@ -270,7 +272,8 @@ class Schedule(ApplicationTurns):
 
     def judge(self) -> Verdict:
         story = self.story
-        return judge(self.world, late_files=story.late_files, diverged=self.diverged, lists=not story.vacuums)
+        lists = not (story.vacuums or story.abandons)
+        return judge(self.world, late_files=story.late_files, diverged=self.diverged, lists=lists)
 
 
 def play(kind: str, seed: int) -> tuple[Tally, list[str]]:

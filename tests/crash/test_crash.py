@@ -6,6 +6,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
+    InputError,
     TableDivergedError,
     TableRecreatedError,
     TableRestoredError,
@@ -110,6 +111,22 @@ def test_a_run_killed_between_the_record_of_a_given_up_batch_and_the_next_finds_
     world.run()
 
     assert world.rows() == {(f"file:///landing/f{number}", 0, 1): 1 for number in (1, 2, 3)}
+
+
+def test_a_refresh_is_not_given_up_but_taken_over_by_another_one() -> None:
+    """The rows of before would stay beside those of the same files, which count as not loaded."""
+    world = three_files()
+    world.run()
+    rows = world.rows()
+    with pytest.raises(DeadError):
+        world.run(at("open 3", die), refresh=True)
+
+    with pytest.raises(InputError, match="full_refresh=True"):
+        world.abandon(3)
+    world.run(refresh=True)
+
+    assert world.rows() == rows
+    assert world.run().batches == []
 
 
 def test_an_undone_refresh_brings_back_no_rows_of_a_batch_that_was_never_in_the_table() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -58,6 +60,11 @@ class At:
 
 def loaded(*, refreshed: bool = False) -> MemoryWorld:
     """Return a pipeline with a few batches of one file each."""
+    return copy.deepcopy(_load(refreshed))
+
+
+@functools.cache
+def _load(refreshed: bool) -> MemoryWorld:
     world = MemoryWorld(interval=2)
     world.max_files = 1
     for number in range(4):

@@ -28,6 +28,7 @@ from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.values import FileEntry, iso_time
+from tests.support.dbt_scope import DbtScopeOnMemory
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
 from tests.support.faulty_storage import FaultyStorage, Gate, open_gate
 from tests.support.memory_engine import MemoryEngine, MemoryStorage, MemoryTable, Row
@@ -295,6 +296,8 @@ class MemoryWorld(World):
     """Whether what is new follows from a state in the table, and not from the log."""
     says_what_is_left: ClassVar[bool] = True
     """Whether a report says how much is left for the next run."""
+    loaded_by_dbt_scope: frozenset[str] = frozenset()
+    """Paths of the files that were in the table before the first run."""
 
     def __init__(self, *, interval: int = 3, retention: int = 100) -> None:
         self.memory = MemoryStorage()
@@ -338,6 +341,15 @@ class MemoryWorld(World):
 
     def recreate(self) -> None:
         self.delta.recreate()
+
+
+class TakenOverWorld(MemoryWorld):
+    """A table that dbt-scope has loaded: the first runs take it over."""
+
+    def __init__(self, *, interval: int = 3, retention: int = 100) -> None:
+        super().__init__(interval=interval, retention=retention)
+        self.loaded_by_dbt_scope = frozenset(self.drop(f"theirs{n}", at=2_000 - n) for n in range(4))
+        DbtScopeOnMemory(self).run(max_files=1)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_scope.exceptions import InputError
@@ -25,7 +25,6 @@ def intervals(cuts: set[int]) -> list[Window]:
     return [Window(start, end) for start, end in pairwise(ends)]
 
 
-@settings(max_examples=150)
 @given(
     CUTS,
     st.lists(AGES, min_size=1, max_size=8),
@@ -50,7 +49,6 @@ def test_each_file_is_loaded_once_in_any_order_of_any_number_of_runs(
     assert sum(len(one.run().batches) for one in worlds) == 0
 
 
-@settings(max_examples=100)
 @given(CUTS, st.lists(AGES, min_size=1, max_size=8), st.lists(st.integers(-3, SPAN_SECONDS), max_size=4))
 def test_after_the_last_interval_the_watermark_goes_on_and_loads_each_file_once(
     cuts: set[int], ages: list[int], later: list[int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from airflow_provider_scope.exceptions import ScopeProviderError
@@ -207,7 +207,6 @@ def run(world: MemoryWorld, how: dict[str, Any]) -> tuple[list[int], str | None]
 
 
 @given(nights(), plain | asked)
-@settings(max_examples=400, deadline=None)
 def test_the_next_run_does_what_the_plan_says(night: Night, how: dict[str, Any]) -> None:
     world = night.world
     before = state_of(world)

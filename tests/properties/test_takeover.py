@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, WatermarkChangedError
@@ -83,7 +83,6 @@ def check(story: Story, report: RunReport, before: set[str], mark: int | None) -
     assert all(path in {row[0] for row in rows} for path in before)
 
 
-@settings(max_examples=300)
 @given(
     steps=st.lists(STEPS, min_size=1, max_size=14),
     interval=st.integers(1, 4),
@@ -131,7 +130,6 @@ def test_each_file_is_loaded_by_exactly_one_of_the_two(steps, after, late_files,
     assert world.run(late_files=late_files).batches == []
 
 
-@settings(max_examples=150)
 @given(
     steps=st.lists(STEPS, min_size=1, max_size=8),
     interval=st.integers(1, 4),
@@ -206,7 +204,6 @@ class InTurn(Story):
         assert set(self.world.rows().values()) <= {1}
 
 
-@settings(max_examples=200)
 @given(
     steps=st.lists(
         st.tuples(

@@ -108,4 +108,4 @@ def refusal(world: MemoryWorld) -> str:
 
 
 TestVacuumed = Vacuumed.TestCase
-TestVacuumed.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+TestVacuumed.settings = settings(stateful_step_count=15)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_scope.emulator.parse import (
@@ -120,7 +120,6 @@ def _check(made):
 
 
 @pytest.mark.parametrize("argument", HOSTILE)
-@settings(max_examples=40)
 @given(source=st.data(), overwrite=st.booleans())
 def test_a_value_stays_one_value(argument, source, overwrite):
     changes = {"partition_by": (), argument: source.draw(HOSTILE[argument])}
@@ -128,7 +127,6 @@ def test_a_value_stays_one_value(argument, source, overwrite):
 
 
 @given(NAME)
-@settings(max_examples=60)
 def test_a_name_of_a_column_stays_one_name(name):
     _check(batch(table_columns={name: "int"}, extract_columns={name: "int?"}, partition_by=(name,)))
 

@@ -225,10 +225,14 @@ S3 = Backend(
     marks=(pytest.mark.s3,),
 )
 # What the real service decides is raced for on HDFS itself.
-GEN1_EMULATOR = Backend("gen1", _gen1, {"denied": _denied}, {"denied": _with_a_denied_folder}, races=200)
-WEBHDFS_EMULATOR = Backend(
-    "webhdfs", _webhdfs, {"denied": _denied}, {"denied": _with_a_denied_folder}, races=200
-)
+_EMULATED: dict[str, Any] = {
+    "unreadable": {"denied": _denied},
+    "partly_unreadable": {"denied": _with_a_denied_folder},
+    "raced_names": 20,
+    "races": 50,
+}
+GEN1_EMULATOR = Backend("gen1", _gen1, **_EMULATED)
+WEBHDFS_EMULATOR = Backend("webhdfs", _webhdfs, **_EMULATED)
 HDFS = Backend(
     "hdfs",
     _hdfs,

@@ -421,7 +421,9 @@ def do(two: Two, deed: str, dice: random.Random, seq: int) -> None:
         two.checksum()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.loads) for seed in range(4, 60))]
+)
 def test_random_histories_are_seen_alike_from_every_record(two, seed):
     """Commits of others, RESTOREs, properties and checkpoints, in any order; sometimes another table."""
     dice = random.Random(seed)
