@@ -183,9 +183,9 @@ class CheckpointLog:
 
     def open_entries(self) -> tuple[OffsetEntry, ...]:
         """Read the entries that have no commit record and that no refresh superseded."""
-        done, logged = set(self.committed()), self.logged()
-        newest = self.offset(logged[-1]) if logged else None
-        return recovery.open_entries([self.offset(seq) for seq in logged if seq not in done], newest)
+        tail = self.tail()
+        tail.catch_up()
+        return tail.open_entries
 
     def is_begun(self) -> bool:
         """Return whether a batch was ever logged."""
@@ -446,6 +446,17 @@ class Tail:
     def entry(self, seq: int) -> OffsetEntry:
         """Return an entry, of whatever number."""
         return self._entries.get(seq) or self._log.offset(seq)
+
+    @property
+    def newest(self) -> OffsetEntry | None:
+        """The newest entry; None if there is none."""
+        return self.entry(self.logged[-1]) if self.logged else None
+
+    @property
+    def open_entries(self) -> tuple[OffsetEntry, ...]:
+        """The entries without a commit record that still have to run, in order; no other is read."""
+        first = recovery.first_open(self.newest)
+        return tuple(self.entry(seq) for seq in self.logged if seq >= first and seq not in self._numbers)
 
     def commit(self, seq: int) -> CommitRecord:
         """Return a commit record that is in ``committed``."""

@@ -279,13 +279,17 @@ def _or_none(value: int | None) -> str:
     return "none" if value is None else str(value)
 
 
-def open_entries(uncommitted: Sequence[OffsetEntry], newest: OffsetEntry | None) -> tuple[OffsetEntry, ...]:
-    """Return the entries that still have to run, in order.
+def first_open(newest: OffsetEntry | None) -> int:
+    """Return the first entry that may have to run.
 
     An entry below the newest whole-table overwrite is dead: whatever it would add is to be replaced.
     """
-    floor = 0 if newest is None or newest.overwrite_start is None else newest.overwrite_start
-    return tuple(entry for entry in uncommitted if entry.seq >= floor)
+    return (newest.overwrite_start or 0) if newest else 0
+
+
+def open_entries(uncommitted: Sequence[OffsetEntry], newest: OffsetEntry | None) -> tuple[OffsetEntry, ...]:
+    """Return the entries that still have to run, in order."""
+    return tuple(entry for entry in uncommitted if entry.seq >= first_open(newest))
 
 
 def predecessor(entry: OffsetEntry, first: int = 0) -> int | None:

@@ -231,7 +231,7 @@ def _read(
     view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
 
     tail.catch_up()
-    view.newest = tail.entry(tail.logged[-1]) if tail.logged else None
+    view.newest = tail.newest
     view.takeover = log.takeover(view.newest)
     epoch = view.epoch
     unread = tail.logged.stop
@@ -239,10 +239,7 @@ def _read(
         view.seen, unread = history.seen_files(epoch)
         if unread < log.first:
             raise history.segments.no_answer() or _history_lost(log, epoch, unread)
-    done = set(tail.committed)
-    view.uncommitted = [
-        tail.entry(seq) for seq in tail.logged if seq not in done and seq >= (view.overwrite_start or 0)
-    ]
+    view.uncommitted = [*tail.open_entries]
     for seq in range(unread, tail.logged.stop):
         if view.counts_as_loaded(seq, tail.find_commit(seq)):
             view.seen.update(tail.entry(seq).slice.audited)

@@ -15,7 +15,7 @@ from airflow_provider_scope.exceptions import (
     JobMismatchError,
     TableRecreatedError,
 )
-from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol import recovery, repair
 from airflow_provider_scope.protocol.engine import Engine, Work
 from airflow_provider_scope.protocol.records import Attempt, Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
@@ -105,8 +105,7 @@ class ScopeRunner(Engine):
         fates = self._fates(location, pipeline)
         tail.catch_up()
         # What is open below the newest refresh is dead, and what is below a commit is settled.
-        overwrite = tail.entry(tail.logged[-1]).overwrite_start if tail.logged else None
-        floor = max(overwrite or 0, newest + 1)
+        floor = max(recovery.first_open(tail.newest), newest + 1)
         for seq in range(floor, tail.logged.stop):
             outcome = state.committed.get(seq) or fates.committed(seq, state.version)
             if outcome == "undecidable":
