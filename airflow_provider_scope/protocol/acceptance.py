@@ -324,12 +324,12 @@ def _state_unknown(reading: _Reading, begins: SourceState) -> BatchOutcomeUnknow
             f"It is not known what of the source is in {reading.table}: the commit of version {begins.at}, "
             "or the entry of its batch, can no longer be read."
         )
-    again = recovery.load_again(
+    reload = recovery.load_again(
         reading.log.location,
         "run `airflow scope accept-table --reload-undecidable --yes`, and the task with full_refresh=True "
         "next: no other run can continue after that",
     )
-    return _undecided(message, do=f"RESTORE the table to a version that a commit record names; or {again}")
+    return _undecided(message, do=f"RESTORE the table to a version that a commit record names; or {reload}")
 
 
 # ---- sources of files: what counts as loaded is told by the log, what is loaded by the table ----

@@ -118,7 +118,7 @@ class SeenFiles(History):
         for number, table in enumerate(self._tables):
             for rows in table.outside(tuple(root.rstrip("/") for root in roots)):
                 newer = _matches(self._tables[number + 1 :], rows["path"])
-                replaced = {path for _, again in newer for path in again["path"].to_pylist()}
+                replaced = {path for _, newer_rows in newer for path in newer_rows["path"].to_pylist()}
                 for path, before in _statuses(rows):
                     if path not in later and path not in replaced:
                         yield path, before

@@ -289,7 +289,7 @@ def _fitting(name: str, annotation: Any, value: Any) -> Any:
         return tuple(_fitting(name, inner[0], item) for item in value)
     if type(value) is list and hasattr(annotation, "_fields") and len(value) == len(annotation._fields):
         hints = get_type_hints(annotation).values()
-        return annotation(*(_fitting(name, *each) for each in zip(hints, value, strict=True)))
+        return annotation(*(_fitting(name, *pair) for pair in zip(hints, value, strict=True)))
     if origin is Mapping and type(value) is dict:
         return {key: _fitting(name, inner[1], item) for key, item in value.items()}
     if type(value) is dict and isinstance(annotation, type) and is_dataclass(annotation):
