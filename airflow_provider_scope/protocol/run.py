@@ -53,7 +53,8 @@ class MicroBatchExecution:
     time, several at once; any of them may die at any point.
 
     0. Open. ``pipeline.json``, then ``commits/``, then the table, then ``offsets/``: the reverse of
-       the order of writing, so that another run's progress never looks like damage.
+       the order of writing, so that another run's progress never looks like damage. What another program
+       loaded before the first entry is recorded here.
     1. Recover. Refuse a table that was restored, recreated, or is behind or ahead of the log. An open
        batch is never planned again: its slice is what its entry says.
     2. Discover. Look once where the source ends; leave out what the log holds.

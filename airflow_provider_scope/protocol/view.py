@@ -193,7 +193,8 @@ def read_log(log: CheckpointLog, engine: Engine, location: str, history: AuditFi
     """Read the log and probe the table, in the reverse order of writing.
 
     commits/ first, then the table, then offsets/: the other way round, a batch that another run
-    commits in between would look like a transaction that no entry explains.
+    commits in between would look like a transaction that no entry explains. taken_over/ comes last: what an
+    entry builds on was there before the entry.
 
     What was read is compared with what is purged at the end. If a record of ours was purged meanwhile, a run
     that was stopped long ago may have put another one under its number: then the log is read again.
