@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
@@ -13,6 +13,7 @@ from airflow_provider_scope.exceptions import ScopeProviderError, StorageError
 from airflow_provider_scope.protocol.records import Pipeline, decode
 from tests.crash.world import NOW_MS, DeltaWorld
 from tests.support.delta_engine import DeltaEngine, local
+from tests.support.faulty_storage import before
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,14 +84,8 @@ class Desk:
 
     def fails(self, when: str, effect: Callable[[], None]) -> None:
         """Run, and let something happen before a step such as ``files 1`` or ``put commits/...``."""
-
-        def gate(call: Any, do: Callable[[], Any], torn: Any = None) -> Any:
-            if call.name == when:
-                effect()
-            return do()
-
         with pytest.raises(ScopeProviderError):
-            self.world.run(gate)
+            self.world.run(before(when, effect))
 
     def vanished(self, name: str, seq: int) -> None:
         """Land a file that vanishes between the log and the load of its batch."""

@@ -21,15 +21,14 @@ from tests.crash.feed_world import CursorWorld, FeedWorld
 from tests.crash.judging import landed_rows, names_in
 from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
 from tests.crash.world import MemoryWorld
-from tests.support.faulty_storage import Counting
+from tests.support.faulty_storage import Counting, before
 from tests.support.values import a_file, an_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from airflow_provider_scope.protocol.records import OffsetEntry
     from tests.support.batch_loop import BatchLoop
-    from tests.support.faulty_storage import Call, Gate
 
 WORLDS: dict[str, type[MemoryWorld]] = {
     "files": MemoryWorld,
@@ -75,19 +74,6 @@ def failing_at(world: MemoryWorld, seq: int) -> BatchLoop:
 
     engine.read = read_others  # type: ignore[method-assign]
     return engine
-
-
-def once(name: str, do: Callable[[], object]) -> Gate:
-    """Return a gate that does something before the first call of this name."""
-    done = []
-
-    def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
-        if call.name == name and not done:
-            done.append(True)
-            do()
-        return effect()
-
-    return gate
 
 
 def test_everything_is_loaded_once_in_slices_of_the_limit(world: MemoryWorld) -> None:
@@ -260,7 +246,7 @@ def test_what_another_run_loads_that_looked_later_is_left_alone(world: MemoryWor
             add(world, number)
         world.run()
 
-    world.run(once(f"put offsets/{0:020}", another))
+    world.run(before(f"put offsets/{0:020}", another))
     world.run()
 
     assert world.rows() == landed_rows(world)
@@ -270,7 +256,7 @@ def test_what_another_run_loads_that_looked_later_is_left_alone(world: MemoryWor
 def test_a_run_that_another_one_overtakes_plans_what_is_left(world: MemoryWorld, moment: str) -> None:
     name = f"{moment}{0:020}" if moment.endswith("/") else moment
 
-    world.run(once(name, lambda: world.run(max_batches=1)))
+    world.run(before(name, lambda: world.run(max_batches=1)))
 
     assert world.rows() == landed_rows(world)
     names = [*chain(*held(entries(world)))]

@@ -17,7 +17,7 @@ from tests.crash.number_world import (
 )
 from tests.crash.world import NOW_MS, DeltaWorld
 from tests.support.delta_engine import DeltaEngine
-from tests.support.faulty_storage import Call, Gate, open_gate
+from tests.support.faulty_storage import DiedError, Gate, before, die, open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,16 +237,8 @@ def restored_beside_an_open_refresh(world: NumberDeltaWorld) -> None:
 
 
 def _die_at(world: DeltaWorld, name: str, **asked: Any) -> None:
-    class DeadError(BaseException):
-        pass
-
-    def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
-        if call.name == name:
-            raise DeadError
-        return effect()
-
-    with suppress(DeadError):
-        world.run(gate, **asked)
+    with suppress(DiedError):
+        world.run(before(name, die), **asked)
         raise AssertionError(f"the run did not come to '{name}'")
 
 

@@ -22,6 +22,7 @@ from airflow_provider_scope.protocol.recovery import SourceState
 from tests.crash.judging import judge
 from tests.crash.number_world import LedgerWorld, without_three
 from tests.crash.tally import Tally
+from tests.support.faulty_storage import before
 from tests.support.ledger import (
     Ledger,
     LedgerInMemory,
@@ -87,19 +88,6 @@ def paused(world: LedgerWorld, name: str, **asked: Any) -> Callable[[], object]:
     thread.switch()
     assert not thread.dead, f"the run did not come to '{name}'"
     return thread.switch
-
-
-def before(name: str, do: Callable[[], object]) -> Any:
-    """Return a gate that does something before an operation, once."""
-    done = []
-
-    def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
-        if call.name == name and not done:
-            done.append(True)
-            do()
-        return effect()
-
-    return gate
 
 
 def found(world: LedgerWorld, *, diverged: bool = False) -> Tally:

@@ -15,11 +15,12 @@ from tests.crash.parts import Part, do, parts_in_memory, parts_on_disk
 from tests.crash.schedules import play_many
 from tests.crash.share import EVERYTHING, TURNS, Share, turn_of_commit
 from tests.crash.world import MemoryWorld
+from tests.support.faulty_storage import DiedError, after, before, die
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.faulty_storage import Call, Gate
+    from tests.support.faulty_storage import Call
 
 
 SHARE = Share(size=2, turn=turn_of_commit())
@@ -60,12 +61,7 @@ def test_a_first_run_that_is_overtaken_by_another_first_run_is_not_told_of_damag
     world.drop("f1", at=9)
     overtaken = []
 
-    def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
-        if call.name == moment and not overtaken:
-            overtaken.append(world.run())
-        return effect()
-
-    world.run(gate)
+    world.run(before(moment, lambda: overtaken.append(world.run())))
 
     assert len(overtaken) == 1
     assert world.rows() == {("file:///landing/f1", 0, 1): 1}
@@ -79,33 +75,13 @@ def three_files() -> MemoryWorld:
     return world
 
 
-def at(name: str, effect_of_it: Callable[[], None]) -> Gate:
-    """Return a gate that does something else after the operation of this name."""
-
-    def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
-        result = effect()
-        if call.name == name:
-            effect_of_it()
-        return result
-
-    return gate
-
-
-class DeadError(BaseException):
-    pass
-
-
-def die() -> None:
-    raise DeadError
-
-
 def test_a_run_killed_between_the_record_of_a_given_up_batch_and_the_next_finds_the_next() -> None:
     world = three_files()
     with pytest.raises(TableDivergedError):
-        world.run(at("verify 1", lambda: world.restore(0)))
+        world.run(after("verify 1", lambda: world.restore(0)))
     world.accept()
-    with pytest.raises(DeadError):
-        world.run(at(f"put commits/{1:020}", die))
+    with pytest.raises(DiedError):
+        world.run(after(f"put commits/{1:020}", die))
 
     world.run()
     world.run()
@@ -118,8 +94,8 @@ def test_a_refresh_is_not_given_up_but_taken_over_by_another_one() -> None:
     world = three_files()
     world.run()
     rows = world.rows()
-    with pytest.raises(DeadError):
-        world.run(at("open 3", die), refresh=True)
+    with pytest.raises(DiedError):
+        world.run(after("open 3", die), refresh=True)
 
     with pytest.raises(InputError, match="full_refresh=True"):
         world.abandon(3)
@@ -136,10 +112,10 @@ def test_an_undone_refresh_brings_back_no_rows_of_a_batch_that_was_never_in_the_
     world.run()
     world.drop("f2", at=8)
     world.drop("f3", at=7)
-    with pytest.raises(DeadError):
-        world.run(at(f"put offsets/{1:020}", die))
+    with pytest.raises(DiedError):
+        world.run(after(f"put offsets/{1:020}", die))
     with pytest.raises(TableRestoredError):
-        world.run(at("verify 2", lambda: world.restore(0)), refresh=True)
+        world.run(after("verify 2", lambda: world.restore(0)), refresh=True)
 
     with pytest.raises(BatchOutcomeUnknownError) as raised:
         world.accept()
@@ -165,7 +141,7 @@ def test_a_refresh_that_went_on_after_a_restore_has_its_last_rows_beside_the_old
     world.run()
     before, rows = world.version(), world.rows()
     with pytest.raises(TableRestoredError):
-        world.run(at("files 3", lambda: world.restore(before)), refresh=True)
+        world.run(after("files 3", lambda: world.restore(before)), refresh=True)
     assert world.rows() != rows
 
     with pytest.raises(BatchOutcomeUnknownError, match=r"in the table twice: file:///landing/f3") as caught:
@@ -192,8 +168,8 @@ def test_a_restore_that_undid_a_whole_refresh_is_accepted_and_doubles_nothing() 
 
 def test_a_refresh_that_read_the_log_before_the_first_record_notices_that_the_table_is_another_one() -> None:
     world = three_files()
-    with pytest.raises(DeadError):
-        world.run(at("verify 0", die))
+    with pytest.raises(DiedError):
+        world.run(after("verify 0", die))
 
     def others() -> None:
         if not world.log().committed():
@@ -201,7 +177,7 @@ def test_a_refresh_that_read_the_log_before_the_first_record_notices_that_the_ta
             world.recreate()
 
     with pytest.raises(TableRecreatedError, match=r"its id is table-1, the newest record says table-0"):
-        world.run(at("list offsets", others), refresh=True)
+        world.run(after("list offsets", others), refresh=True)
     with pytest.raises(TableRecreatedError):
         world.run()
     world.accept()
@@ -213,8 +189,8 @@ def test_a_refresh_that_read_the_log_before_the_first_record_notices_that_the_ta
 def test_batches_of_before_a_refresh_in_a_table_created_after_it_are_not_accepted() -> None:
     """A run that slept meanwhile put them there, and died."""
     world = three_files()
-    with pytest.raises(DeadError):
-        world.run(at("open 0", die))
+    with pytest.raises(DiedError):
+        world.run(after("open 0", die))
     slept = False
 
     def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
@@ -229,7 +205,7 @@ def test_batches_of_before_a_refresh_in_a_table_created_after_it_are_not_accepte
             die()
         return result
 
-    with pytest.raises(DeadError):
+    with pytest.raises(DiedError):
         world.run(gate)
     with pytest.raises(TableDivergedError):
         world.run()

@@ -1,28 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import pytest
 
 from airflow_provider_scope.exceptions import TableRestoredError
 from tests.crash.scope_rules import RULES, ScopeRule
 from tests.crash.scope_world import ScopeWorld
-
-if TYPE_CHECKING:
-    from tests.support.faulty_storage import Gate
-
-
-class DeadError(BaseException):
-    pass
-
-
-def dies_before(name: str) -> Gate:
-    def gate(call: Any, effect: Any, torn: Any = None) -> Any:
-        if call.name == name:
-            raise DeadError
-        return effect()
-
-    return gate
+from tests.support.faulty_storage import DiedError, before, die
 
 
 @pytest.mark.loads
@@ -43,10 +26,10 @@ def test_a_table_is_accepted_beside_a_batch_that_only_a_record_closed() -> None:
         world.drop(f"f{number}", at=9 - number)
         if number < 2:
             world.run()
-    with pytest.raises(DeadError):
-        world.run(dies_before(f"put attempts/{2:020}.0"))
-    with pytest.raises(DeadError):
-        world.abandon(2, dies_before(f"put commits/{2:020}"))
+    with pytest.raises(DiedError):
+        world.run(before(f"put attempts/{2:020}.0", die))
+    with pytest.raises(DiedError):
+        world.abandon(2, before(f"put commits/{2:020}", die))
     world.restore(world.version())
     with pytest.raises(TableRestoredError):
         world.run()

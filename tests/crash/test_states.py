@@ -8,26 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_scope.exceptions import InputError, TableBehindLogError, TableRestoredError
-from tests.crash.state_rules import before, ledger
+from tests.crash.state_rules import ledger
 from tests.crash.world import MemoryWorld
+from tests.support.faulty_storage import DiedError, before, die
 from tests.support.ledger import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class DeadError(BaseException):
-    pass
-
-
-def die() -> Any:
-    raise DeadError
-
-
 def test_an_empty_batch_that_a_dead_command_left_is_taken_by_the_next_one() -> None:
     world = ledger(2, 2)
     world.restore(0)
-    with pytest.raises(DeadError):
+    with pytest.raises(DiedError):
         world.accept(before("open 2", die))
     with pytest.raises(TableRestoredError):
         world.run()

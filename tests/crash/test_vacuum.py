@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,46 +17,13 @@ from airflow_provider_scope.exceptions import (
 )
 from tests.crash.judging import judge
 from tests.crash.world import MemoryWorld
-from tests.support.faulty_storage import Counting
+from tests.support.faulty_storage import Counting, DiedError, before, dies_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_scope.protocol.vacuum import Plan
+    from airflow_provider_scope.protocol.vacuum import Purge
     from tests.support.faulty_storage import Call
-
-
-class DeadError(BaseException):
-    """The process is gone."""
-
-
-class DieAt:
-    """Ends a process at an operation, before it or after it."""
-
-    def __init__(self, number: int, *, after: bool) -> None:
-        self.left, self.after = number, after
-
-    def __call__(self, call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
-        self.left -= 1
-        if self.left >= 0:
-            return effect()
-        if self.after and self.left == -1:
-            effect()
-        raise DeadError
-
-
-class At:
-    """Lets others work before an operation."""
-
-    def __init__(self, moment: int | str, others: Callable[[], object]) -> None:
-        self.moment, self.others, self.passed, self.is_over = moment, others, 0, False
-
-    def __call__(self, call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
-        if self.moment in (self.passed, call.name) and not self.is_over:
-            self.is_over = True
-            self.others()
-        self.passed += 1
-        return effect()
 
 
 def loaded(*, refreshed: bool = False) -> MemoryWorld:
@@ -85,7 +53,7 @@ def once(world: MemoryWorld) -> bool:
     return world.rows() == {(path, 0, 1): 1 for path in world.memory.source}
 
 
-def others(world: MemoryWorld, *, refresh: bool = False) -> Plan:
+def others(world: MemoryWorld, *, refresh: bool = False) -> Purge:
     """Load what is there in one batch, then a few files one by one, and purge all but the newest batch."""
     world.max_files = 100
     world.run(refresh=refresh)
@@ -100,9 +68,8 @@ def oldest_segment(world: MemoryWorld) -> str:
     return min(path for path in world.memory.control if "/seen/" in path)
 
 
-@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("refreshed", [False, True])
-def test_a_vacuum_that_dies_anywhere_and_is_done_again_ends_like_one_that_did_not(refreshed, after):
+def test_a_vacuum_that_dies_anywhere_and_is_done_again_ends_like_one_that_did_not(refreshed):
     undisturbed = loaded(refreshed=refreshed)
     count = Counting()
     assert undisturbed.vacuum(count).record.below == (7 if refreshed else 3)
@@ -110,24 +77,23 @@ def test_a_vacuum_that_dies_anywhere_and_is_done_again_ends_like_one_that_did_no
 
     for number in range(len(count.calls)):
         world = loaded(refreshed=refreshed)
-        with pytest.raises(DeadError):
-            world.vacuum(DieAt(number, after=after))
+        with pytest.raises(DiedError):
+            world.vacuum(dies_after(number))
         assert once(world)
         world.vacuum()
         assert {*world.memory.control} == {*undisturbed.memory.control}, number
         assert judge(world).problems == [], number
 
 
-@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("refreshed", [False, True])
-def test_a_run_after_a_vacuum_that_died_anywhere_goes_on(refreshed, after):
+def test_a_run_after_a_vacuum_that_died_anywhere_goes_on(refreshed):
     count = Counting()
     loaded(refreshed=refreshed).vacuum(count)
 
     for number in range(len(count.calls)):
         world = loaded(refreshed=refreshed)
-        with pytest.raises(DeadError):
-            world.vacuum(DieAt(number, after=after))
+        with pytest.raises(DiedError):
+            world.vacuum(dies_after(number))
         more(world)
         world.run(max_batches=2)
         world.run()
@@ -135,47 +101,44 @@ def test_a_run_after_a_vacuum_that_died_anywhere_goes_on(refreshed, after):
         assert judge(world).problems == [], number
 
 
-def refusal(world: MemoryWorld, gate: At, **asked: Any) -> ScopeProviderError | None:
-    """Run, and give the error with which the run ended, if it did."""
+def is_overtaken(world: MemoryWorld, moment: int, *, refresh: bool, others_refresh: bool) -> bool:
+    """Run, and let others load and purge before an operation; False if the run has fewer operations.
+
+    :raises ScopeProviderError: An error that a retry does not mend.
+    """
+    purges: list[Purge] = []
+    gate = before("", lambda: purges.append(others(world, refresh=others_refresh)), passing=moment)
     try:
-        world.run(gate, **asked)
+        world.run(gate, refresh=refresh)
     except ScopeProviderError as err:
-        return err
-    return None
+        if not err.is_retryable:
+            raise
+    return bool(purges)
 
 
+@pytest.mark.parametrize("others_refresh", [False, True])
 @pytest.mark.parametrize("refresh", [False, True])
-@pytest.mark.parametrize("zombie_refreshes", [False, True])
-def test_runs_and_a_vacuum_at_any_moment_of_a_run_double_nothing(refresh, zombie_refreshes):
-    moment = 0
-    purged = 0
-    while True:
+def test_runs_and_a_vacuum_at_any_moment_of_a_run_double_nothing(refresh, others_refresh):
+    for moment in itertools.count():
         world = loaded()
         more(world)
-        gate = At(moment, lambda world=world: others(world, refresh=refresh))
-        error = refusal(world, gate, refresh=zombie_refreshes)
-        assert error is None or error.is_retryable, (moment, error)
-        if not gate.is_over:
+        if not is_overtaken(world, moment, refresh=refresh, others_refresh=others_refresh):
             break
-        purged += world.log().vacuumed_below() > 0
-        assert not world.rows() - type(world.rows())({(path, 0, 1): 1 for path in world.memory.source}), (
-            moment
-        )
+        assert world.log().vacuumed_below() > 0
+        assert set(world.rows().values()) == {1}, moment
         world.run()
         assert once(world), moment
         assert judge(world, lists=False).problems == [], moment
-        moment += 1
-    assert purged == moment > 40
+    assert moment > 40
 
 
 def test_a_run_that_finds_the_number_of_a_purged_entry_free_does_not_go_on_from_it():
     world = loaded()
     more(world)
-    gate = At(f"put offsets/{4:020}", lambda: others(world))
+    gate = before(f"put offsets/{4:020}", lambda: others(world))
 
     world.run(gate)
 
-    assert gate.is_over
     assert world.log().vacuumed_below() == 7
     assert once(world)
 
@@ -185,19 +148,19 @@ def test_an_entry_that_such_a_run_left_is_not_taken_for_the_purged_one_by_anothe
     more(world)
 
     def first() -> None:
-        second = At(f"put offsets/{4:020}", lambda: others(world))
+        second = before(f"put offsets/{4:020}", lambda: others(world))
         world.max_files = 1
-        with pytest.raises(DeadError):
+        with pytest.raises(DiedError):
             # It dies just after it has won the number.
             world.run(lambda call, effect, torn=None: dying(call, lambda: second(call, effect, torn)))
 
     def dying(call: Call, effect: Callable[[], Any]) -> Any:
         result = effect()
         if call.name == f"put offsets/{4:020}":
-            raise DeadError
+            raise DiedError
         return result
 
-    world.run(At(f"put offsets/{4:020}", first))
+    world.run(before(f"put offsets/{4:020}", first))
 
     assert world.log().find_offset(4) is not None  # of the one that died
     assert once(world)
@@ -270,7 +233,7 @@ def test_a_segment_that_cannot_be_read_for_a_moment_is_not_called_damaged():
         raise StorageError("no answer")
 
     with pytest.raises(StorageError, match=r"^no answer") as error:
-        world.run(At(f"read {segment.removeprefix(f'{world.checkpoint}/')}", no_answer))
+        world.run(before(f"read {segment.removeprefix(f'{world.checkpoint}/')}", no_answer))
 
     assert error.value.is_retryable
     world.drop("new", at=3)
@@ -327,7 +290,7 @@ def test_a_vacuum_that_another_two_overtake_is_told_to_run_again():
 def test_a_pipeline_whose_refresh_is_open_keeps_all_records():
     world = loaded()
     more(world)
-    with pytest.raises(DeadError):
+    with pytest.raises(DiedError):
         world.run(lambda call, effect, torn=None: die(call, effect), refresh=True)
 
     plan = world.vacuum()
@@ -339,5 +302,5 @@ def test_a_pipeline_whose_refresh_is_open_keeps_all_records():
 
 def die(call: Call, effect: Callable[[], Any]) -> Any:
     if call.by_application:
-        raise DeadError
+        raise DiedError
     return effect()

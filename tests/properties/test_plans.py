@@ -13,11 +13,9 @@ from airflow_provider_scope.values import Window
 from tests.crash.feed_world import CursorWorld, FeedWorld, name_of
 from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
 from tests.crash.world import NOW_MS, MemoryWorld
-from tests.support.faulty_storage import Call, open_gate
+from tests.support.faulty_storage import DiedError, dies_after, open_gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_provider_scope.protocol.dry_run import Preview
     from airflow_provider_scope.protocol.records import OffsetEntry
 
@@ -32,23 +30,6 @@ WORLDS: tuple[type[MemoryWorld], ...] = (
 )
 """Files come twice: most that can happen to a source happens to them."""
 WHOLE_DAY = Window(NOW_MS - 86_400_000, NOW_MS + 1)
-
-
-class KilledError(Exception):
-    """The run died."""
-
-
-def dying_at(number: int) -> Callable[..., Any]:
-    """Return a gate at which a run dies before its n-th call on something shared."""
-    left = [number]
-
-    def gate(call: Call, effect: Callable[[], Any], torn: Any = None) -> Any:
-        left[0] -= 1
-        if left[0] < 0:
-            raise KilledError
-        return effect()
-
-    return gate
 
 
 asked = st.fixed_dictionaries(
@@ -127,7 +108,7 @@ class Night:
         self.world.run(**self.draw(plain | asked))
 
     def killed(self) -> None:
-        gate = dying_at(self.draw(st.integers(1, 60)))
+        gate = dies_after(self.draw(st.integers(1, 60)))
         self.world.run(gate, **self.draw(plain | asked))
 
     def failed(self) -> None:
@@ -137,11 +118,11 @@ class Night:
 
         def read_others(entry: OffsetEntry) -> Any:
             if entry.seq >= bad:
-                raise KilledError
+                raise DiedError
             return read(entry)
 
         engine.read = read_others  # type: ignore[method-assign]
-        with suppress(KilledError):
+        with suppress(DiedError):
             self.world.run(engine=engine)
         if self.draw(st.booleans()):
             self.damaged_source()
@@ -173,7 +154,7 @@ class Night:
             self.vacuumed,
         ]
         what = self.draw(st.sampled_from([*usual, *usual, *rare]))
-        with suppress(ScopeProviderError, KilledError):
+        with suppress(ScopeProviderError, DiedError):
             what()
 
 

@@ -23,41 +23,12 @@ from airflow_provider_scope.scope.fate import changes
 from airflow_provider_scope.scope.jobs import Change, Evidence, evidence, fate
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.crash.scope_world import ScopeWorld
-from tests.support.faulty_storage import open_gate
+from tests.support.faulty_storage import DiedError, after, before, die, open_gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_provider_scope.scope.jobs import Fate, Outcome
-    from tests.support.faulty_storage import Call, Gate
 
 PIPELINE = "4f0e4a50-93a4-4a3f-9ab4-0d9f1f0c6a11"
-
-
-class DeadError(BaseException):
-    pass
-
-
-def die() -> None:
-    raise DeadError
-
-
-def at(name: str, number: int, *, before: Callable[[], Any] = int, after: Callable[[], Any] = int) -> Gate:
-    """Return a gate that does something else before, or after, the n-th operation of this name."""
-    passed = 0
-
-    def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
-        nonlocal passed
-        is_here = call.name.startswith(name) and passed == number
-        passed += call.name.startswith(name)
-        if is_here:
-            before()
-        result = effect()
-        if is_here:
-            after()
-        return result
-
-    return gate
 
 
 def a_world(*numbers: int, loaded: int = 0) -> ScopeWorld:
@@ -91,7 +62,7 @@ def test_a_job_that_makes_the_table_while_a_run_looks_for_it_is_recorded():
     world = a_world(1)
     leave_running(world)
 
-    world.run(at("GET", 0, before=world.service.finish))
+    world.run(before("GET", world.service.finish))
 
     assert world.rows() == rows_of(1)
     assert world.log().commit(0).table_version == 2
@@ -106,19 +77,19 @@ def test_a_restore_between_the_look_at_the_table_and_the_end_of_a_job_is_noticed
         world.service.finish()
 
     with pytest.raises(TableDivergedError, match="was restored"):
-        world.run(at("GET", 0, before=restore_and_finish))
+        world.run(before("GET", restore_and_finish))
 
 
 def test_a_job_that_another_run_submits_between_two_looks_is_not_taken_for_one_that_failed():
     world = a_world(1, 2, loaded=1)
-    with pytest.raises(DeadError):
-        world.run(at("PUT", 0, before=die))
+    with pytest.raises(DiedError):
+        world.run(before("PUT", die))
 
     def another_run() -> None:
         leave_running(world)
         world.service.step(world.service.running()[0])  # it marks the table
 
-    world.run(at("GET", 1, after=another_run))
+    world.run(after("GET", another_run, passing=1))
 
     assert world.rows() == rows_of(1, 2)
     assert job_names(world) == ["load_append_batch0_1files", "load_append_batch1_1files"]
@@ -127,8 +98,8 @@ def test_a_job_that_another_run_submits_between_two_looks_is_not_taken_for_one_t
 def test_a_batch_is_not_given_up_while_its_job_runs_although_whoever_gave_it_up_is_dead():
     world = a_world(1, 2, loaded=1)
     leave_running(world)
-    with pytest.raises(DeadError):
-        world.abandon(1, at("put attempts", 0, after=die))
+    with pytest.raises(DiedError):
+        world.abandon(1, after("put attempts", die))
     world.service.step(world.service.running()[0])
 
     # The run ends what the dead one began: the job is cancelled before the batch counts as given up.
@@ -146,7 +117,7 @@ def test_a_job_that_lands_before_its_batch_is_given_up_stays():
     world = a_world(1, 2, loaded=1)
     leave_running(world)
 
-    record = world.abandon(1, at("put attempts", 0, after=world.service.finish))
+    record = world.abandon(1, after("put attempts", world.service.finish))
 
     assert not record.abandoned
     assert world.rows() == rows_of(1, 2)
@@ -155,8 +126,8 @@ def test_a_job_that_lands_before_its_batch_is_given_up_stays():
 @pytest.mark.parametrize("refresh", [False, True])
 def test_a_first_batch_is_given_up_before_there_is_a_table(refresh):
     world = a_world(1)
-    with pytest.raises(DeadError):
-        world.run(at("PUT", 0, before=die))
+    with pytest.raises(DiedError):
+        world.run(before("PUT", die))
 
     record = world.abandon(0)
 
@@ -200,8 +171,8 @@ def test_a_refresh_does_not_close_again_what_an_older_refresh_closed():
 def test_a_refresh_closes_what_an_older_refresh_that_never_began_did_not():
     world = a_world(1, 2, loaded=1)
     leave_running(world)
-    with pytest.raises(DeadError):
-        world.run(at("put offsets", 0, after=die), refresh=True)
+    with pytest.raises(DiedError):
+        world.run(after("put offsets", die), refresh=True)
 
     world.run(refresh=True)
 
@@ -211,11 +182,11 @@ def test_a_refresh_closes_what_an_older_refresh_that_never_began_did_not():
 
 def test_a_job_that_runs_beside_a_refresh_which_ended_it_adds_nothing():
     world = a_world(1, 2, loaded=1)
-    with pytest.raises(DeadError):
-        world.run(at("PUT", 0, before=die))
+    with pytest.raises(DiedError):
+        world.run(before("PUT", die))
 
     with pytest.raises(BatchNotInTableError):
-        world.run(at("PUT", 0, before=lambda: world.run(refresh=True)))
+        world.run(before("PUT", lambda: world.run(refresh=True)))
     world.run()
 
     assert world.rows() == rows_of(1, 2)
@@ -344,7 +315,7 @@ def test_another_writers_rows_after_the_mark_of_a_job_that_failed_are_not_taken_
         world.run()
     assert world.settle()
     with pytest.raises(ScopeJobFailedError):
-        world.run(at("PUT", 0, before=lambda: setattr(world.service, "flaw", lambda _new: "before")))
+        world.run(before("PUT", lambda: setattr(world.service, "flaw", lambda _new: "before")))
     world.service.flaw = lambda _new: ""
     world.run()
 
@@ -457,8 +428,8 @@ def test_a_job_that_succeeded_is_in_doubt_once_the_tables_log_does_not_go_back_t
 def test_a_batch_behind_one_that_is_settled_comes_again_if_a_restore_took_its_rows_too():
     world = a_world(1, 2)
     world.max_files = 1
-    with pytest.raises(DeadError):
-        world.run(at("put commits", 0, before=die))
+    with pytest.raises(DiedError):
+        world.run(before("put commits", die))
     world.delta.cleaned = 1
     world.restore(1)
     with pytest.raises(BatchOutcomeUnknownError):
@@ -483,7 +454,7 @@ def test_a_refresh_is_not_done_again_under_batches_that_came_after_it():
         world.restore(1)
 
     with pytest.raises(BatchOutcomeUnknownError):
-        world.run(at("PUT", 1, before=clean_and_restore), refresh=True)
+        world.run(before("PUT", clean_and_restore, passing=1), refresh=True)
     engine = world.engine(open_gate)
 
     with world.patched(), pytest.raises(InputError, match="would delete the rows of batch 1"):
@@ -508,7 +479,7 @@ def test_a_batch_that_another_run_records_while_it_is_given_up_stays_as_that_run
         world.service.finish()
         world.run()
 
-    record = world.abandon(1, at("put attempts", 0, before=another_run))
+    record = world.abandon(1, before("put attempts", another_run))
 
     assert not record.abandoned
     assert record == world.log().commit(1)

@@ -7,10 +7,11 @@ everything is private to a run, so a run that dies at gates dies everywhere that
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, TypeVar
 
 from airflow_provider_scope.exceptions import SourceUnreadableError, StorageError
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
@@ -60,14 +61,30 @@ def open_gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | No
     return effect()
 
 
-def before(name: str, do: Callable[[], object]) -> Gate:
-    """Return a gate that does something, once, before the first call whose name begins so."""
-    left = [do]
+def before(name: str, do: Callable[[], object], *, passing: int = 0) -> Gate:
+    """Return a gate that does something, once, before a call whose name begins so.
+
+    :param passing: So many such calls pass before that.
+    """
+    numbers = itertools.count()
 
     def gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | None = None) -> T:
-        if left and call.name.startswith(name):
-            left.pop()()
+        if call.name.startswith(name) and next(numbers) == passing:
+            do()
         return effect()
+
+    return gate
+
+
+def after(name: str, do: Callable[[], object], *, passing: int = 0) -> Gate:
+    """Return a gate that does something, once, after such a call."""
+    numbers = itertools.count()
+
+    def gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | None = None) -> T:
+        result = effect()
+        if call.name.startswith(name) and next(numbers) == passing:
+            do()
+        return result
 
     return gate
 
@@ -85,16 +102,16 @@ class DiedError(BaseException):
     """The process is gone."""
 
 
+def die() -> NoReturn:
+    raise DiedError
+
+
 def dies_after(count: int) -> Gate:
-    """Return a gate that lets so many operations happen, and none after them."""
-    calls = iter(range(count))
+    """Return a gate that lets so many operations happen, and none after them.
 
-    def gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | None = None) -> T:
-        if next(calls, None) is None:
-            raise DiedError
-        return effect()
-
-    return gate
+    What a process does between two operations is its own: to die after one is to die before the next.
+    """
+    return before("", die, passing=count)
 
 
 def no_space_for(name: str) -> Gate:
