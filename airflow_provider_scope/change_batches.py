@@ -119,7 +119,7 @@ def read_changes(
     storage.replace(f"{place}-reader", reader.encode())
     plan = Plan(pipeline="", table="", checkpoint=folder, batches=(), source=spec)
     with _in_a_session():
-        data = feed.select(spark, plan, entry)
+        data = feed.read(spark, plan, entry)
     return ChangeBatch(data, offered.first, offered.last, table, place, reader)
 
 

@@ -172,14 +172,14 @@ def _read_ahead(
     entry = records.decode_offset(name, storage.read(spark, name), seq)
     is_of_database = isinstance(plan.source, JdbcSource)
     if plan.fence or not is_known or is_of_database:
-        return entry, lambda: _reader(entry).select(spark, plan, entry)
-    return entry, ahead.submit(_reader(entry).select, spark, plan, entry).result
+        return entry, lambda: _reader(entry).read(spark, plan, entry)
+    return entry, ahead.submit(_reader(entry).read, spark, plan, entry).result
 
 
 def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], DataFrame]) -> int | None:
     """Commit one batch unless it is in the table; give the version, or None if it was there.
 
-    :param rows: Gives what the reader selects; not asked if the batch is not to be written.
+    :param rows: Gives what the reader reads; not asked if the batch is not to be written.
     :raises TableDivergedError: The predecessor is not in the table.
     """
     if plan.fence and not plan.empties:
@@ -206,13 +206,13 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
 class _Reader(Protocol):
     """Reads one kind of slice."""
 
-    def select(self, spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
-        """Return the rows of the slice, before or after the user's SELECT."""
+    def read(self, spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
+        """Return the rows of the slice, before the user's SELECT."""
 
     def commit(
         self, plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]
     ) -> int | None:
-        """Commit what the SELECT makes of these; give the version, or None if the batch was there."""
+        """Commit what the SELECT makes of these; return the version, or None if the batch was there."""
 
 
 _READERS: dict[str, _Reader] = {"files": file_slice, "cursor": cursor, "versions": feed}

@@ -20,10 +20,10 @@ from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.cursor.state import Bound, CursorState
 from airflow_provider_scope.spark import databases, settings
 from airflow_provider_scope.spark.commit import DeltaLog
-from airflow_provider_scope.spark.files.reading import checked, over_rows
 from airflow_provider_scope.spark.held import released
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
 from airflow_provider_scope.spark.structs import column_of, row_hash, without_metadata
+from airflow_provider_scope.spark.user_sql import checked, over_rows, selected
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ _COLUMNS_MISSING = (
 )
 
 
-def select(
+def read(
     spark: SparkSession, plan: Plan, entry: OffsetEntry, until_read: ExitStack | None = None
 ) -> DataFrame:
-    """Select the rows of the source, before the cursor looks at them; nothing is read yet.
+    """Select the rows of the source, before the cursor looks at them; no row is read yet.
 
     :param until_read: To be closed when the rows of a database were read.
     :raises CursorError: The table is not the one that the entry names.
@@ -106,7 +106,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             until_read = stack.enter_context(ExitStack())
             if isinstance(source, JdbcSource):
                 stack.enter_context(databases.errors(target.spark, source))
-                data = select(target.spark, plan, entry, until_read)
+                data = read(target.spark, plan, entry, until_read)
             else:
                 data = rows()
             reading = Reading(target.spark, source, cursor_slice, folder, data, is_repeatable=is_repeatable)
@@ -117,7 +117,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
         notes = {} if new.state is None else {"state": new.state}
         if not new.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
-        result = over_rows(target.spark, plan.sql, plan.sql_params, new.rows, entry.seq)
+        result = selected(target.spark, plan, new.rows, entry.seq)
         return target.write(transaction, checked(plan, result), notes)
 
 

@@ -25,10 +25,10 @@ from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.state import DELETED, TIMESTAMP, TYPE, VERSION
 from airflow_provider_scope.spark import settings, storage
 from airflow_provider_scope.spark.commit import DeltaLog
-from airflow_provider_scope.spark.files.reading import checked, over_rows
 from airflow_provider_scope.spark.held import Keys, key_aggregates, released
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
 from airflow_provider_scope.spark.structs import row_hash, schema_without_metadata, without_metadata
+from airflow_provider_scope.spark.user_sql import checked, selected
 from airflow_provider_scope.sql import quoted
 from airflow_provider_scope.values import counted
 
@@ -61,8 +61,8 @@ _CAUSES = {
 """Pattern of Delta's error for a range that it cannot read -> why it cannot."""
 
 
-def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
-    """Select the changes of a slice, or the rows of its snapshot as changes; nothing is read yet.
+def read(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
+    """Select the changes of a slice, or the rows of its snapshot as changes; no row is read yet.
 
     :raises ChangeFeedError: The table is another one, or a commit is missing.
     """
@@ -166,7 +166,7 @@ _EQUAL_KEYS = (
 def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
     """Commit the changes, together with the state after them.
 
-    :param rows: Gives the result of ``select``.
+    :param rows: Gives the result of ``read``.
     :return: The table's version, or None if the batch was there.
     :raises ChangeFeedError: The changes cannot be read, or have no single net change for a key.
     """
@@ -177,7 +177,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     key = plan.write.get({"merge": "primary_key", "scd2": "merge_key"}.get(plan.write.get("kind", ""), ""))
     if not key:
         with _with_ways_out(version_slice):
-            result = over_rows(target.spark, plan.sql, plan.sql_params, data, entry.seq)
+            result = selected(target.spark, plan, data, entry.seq)
         with naming_causes(plan.changes.table, version_slice):
             return target.write(transaction, checked(plan, result), notes)
     changes = Net(target.spark, plan, entry, data, key)
@@ -445,7 +445,7 @@ class Net:
         return rows.select(*self._keys()).where(self._has_key())
 
     def _sql(self, rows: DataFrame) -> DataFrame:
-        return over_rows(self.spark, self.plan.sql, self.plan.sql_params, rows, self.seq)
+        return selected(self.spark, self.plan, rows, self.seq)
 
     def _has_key(self) -> Column:
         return reduce(and_, [key.isNotNull() for key in self._keys()])

@@ -23,7 +23,7 @@ from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.files.quarantine import NOTHING_GOOD
-from airflow_provider_scope.spark.files.reading import read_by, select
+from airflow_provider_scope.spark.files.reading import read, read_by
 from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.values import FileEntry, FileSlice
 
@@ -98,7 +98,7 @@ class Lab:
         """Read all files as one batch, without a table: cheap, and the same way to the rows."""
         with _splitting(self.spark, self.case.split_bytes):
             plan, entry = self.plan(1), self.batch(0, self.case.files)
-            rows = functools.partial(select, self.spark, plan, entry)
+            rows = functools.partial(read, self.spark, plan, entry)
             return read_by(self.spark, plan, entry, rows, lambda found: found.toArrow())
 
     def commit(self, batches: Sequence[Sequence[File]]) -> pa.Table:

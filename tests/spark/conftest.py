@@ -20,7 +20,7 @@ from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.files.quarantine import sorted_out
-from airflow_provider_scope.spark.files.reading import read_by, select
+from airflow_provider_scope.spark.files.reading import read, read_by
 from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.values import FileEntry, FileSlice
@@ -124,13 +124,13 @@ class Bench:
 
     def run(self, entry: OffsetEntry, **changes: Any) -> int | None:
         plan = changed(self.plan, **changes)
-        rows = functools.partial(select, self.spark, plan, entry)
+        rows = functools.partial(read, self.spark, plan, entry)
         return app.run_batch(plan, Target(self.spark, plan), entry, rows)
 
     def read(self, entry: OffsetEntry, **changes: Any) -> list[dict[str, Any]]:
         """Read the rows that a batch would commit: much faster than to commit them."""
         plan = changed(self.plan, **changes)
-        rows = functools.partial(select, self.spark, plan, entry)
+        rows = functools.partial(read, self.spark, plan, entry)
         return read_by(self.spark, plan, entry, rows, lambda data: data.toArrow().to_pylist())
 
     def sort(self, entry: OffsetEntry, **changes: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

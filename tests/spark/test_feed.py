@@ -66,7 +66,7 @@ def test_it_has_the_columns_and_the_values_that_delta_reads_itself(spark: Any, t
         changed_bytes=0,
     )
     plan: Any = SimpleNamespace(changes=SimpleNamespace(table=path, replaces=False))
-    ours = feed.select(spark, plan, SimpleNamespace(slice=found))  # type: ignore[arg-type] # all it looks at
+    ours = feed.read(spark, plan, SimpleNamespace(slice=found))  # type: ignore[arg-type] # all it looks at
     reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 2)
     theirs = reader.option("endingVersion", newest).load(path)
 

@@ -17,7 +17,7 @@ from pyarrow import parquet as pq
 
 from airflow_provider_scope.exceptions import BadFileError, SourceFileChangedError, SourceFileGoneError
 from airflow_provider_scope.spark import app
-from airflow_provider_scope.spark.files.reading import select
+from airflow_provider_scope.spark.files.reading import read
 from airflow_provider_scope.spark.target import Target
 from tests.spark.conftest import changed
 
@@ -178,7 +178,7 @@ def test_a_file_that_changes_after_spark_has_looked_at_it_is_named_before_anythi
     plan = changed(bench.plan, format="text")
 
     def planned_then_changed() -> Any:
-        rows = select(bench.spark, plan, entry)
+        rows = read(bench.spark, plan, entry)
         bench.text("a.txt", "1\n2\n3\n")
         return rows
 

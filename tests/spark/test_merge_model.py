@@ -22,7 +22,7 @@ from deltalake import DeltaTable, QueryBuilder
 from airflow_provider_scope.exceptions import MergeKeyError
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark import settings as core_settings
-from airflow_provider_scope.spark.files.reading import select
+from airflow_provider_scope.spark.files import reading
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.specs.write import for_plan, write_from
 from tests.spark.conftest import Bench, interpreted
@@ -161,7 +161,7 @@ def run(bench: Bench, table: Table, load: Load, seq: int, name: str) -> bool:
     write = for_plan(write_from("append" if load.how["kind"] == "append" else load.argued))
     bench.plan = replace(bench.plan, write=write)
     target = Target(bench.spark, bench.plan, lambda: load.boundary)
-    rows = functools.partial(select, bench.spark, bench.plan, entry)
+    rows = functools.partial(reading.read, bench.spark, bench.plan, entry)
     try:
         app.run_batch(bench.plan, target, entry, rows)
     except MergeKeyError:

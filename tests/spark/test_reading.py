@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import BadRecordError, SourceMismatchError, SqlError
 from airflow_provider_scope.spark.files import listing
-from airflow_provider_scope.spark.files.reading import select
+from airflow_provider_scope.spark.files.reading import read
 from tests.spark.conftest import changed
 
 pytestmark = [pytest.mark.spark, pytest.mark.compiled]
@@ -121,6 +121,6 @@ def test_options_are_known_in_any_case_and_ours_are_not_taken_from_the_user(benc
 def test_a_text_is_converted_once_for_its_check_and_its_value(bench):
     entry = bench.batch(0, bench.text("a.csv", "1.50,2026-01-01\n"))
     plan = changed(bench.plan, format="csv", columns={"v": "decimal(10,2)", "day": "date"}, options={})
-    done = select(bench.spark, plan, entry)._jdf.queryExecution().optimizedPlan().toString()
+    done = read(bench.spark, plan, entry)._jdf.queryExecution().optimizedPlan().toString()
     assert done.count("as decimal(10,2)") == 1
     assert done.count("as date)") == 1

@@ -14,7 +14,7 @@ from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import BatchNotInTableError, TableDivergedError, UnknownRowsError
 from airflow_provider_scope.spark import settings as core_settings
 from airflow_provider_scope.spark.commit import commit_once
-from airflow_provider_scope.spark.files.reading import select
+from airflow_provider_scope.spark.files.reading import over, read
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.writes import WRITES, rows
@@ -223,7 +223,7 @@ def test_the_state_of_a_source_is_in_the_commit_of_its_rows(bench: Any, kind: st
     bench.run(first)
     entry = second
     target = Target(bench.spark, dataclasses.replace(bench.plan, write={"kind": kind}))
-    found = select(bench.spark, bench.plan, entry)
+    found = over(bench.spark, bench.plan, entry, read(bench.spark, bench.plan, entry))
 
     commit_once(bench.plan, target.log, entry, lambda given: target.write(given, found, {"state": STATE}))
 

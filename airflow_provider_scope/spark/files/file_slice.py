@@ -14,7 +14,7 @@ from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import inference
 from airflow_provider_scope.spark.files.listing import KEPT, NAMED, SHOWN, choices
 from airflow_provider_scope.spark.files.quarantine import sorted_out
-from airflow_provider_scope.spark.files.reading import read_by, select
+from airflow_provider_scope.spark.files.reading import read, read_by
 from airflow_provider_scope.spark.session import emit
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.plan import Plan
     from airflow_provider_scope.spark.target import Target
 
-__all__ = ["commit", "select"]
+__all__ = ["commit", "read"]
 
 
 def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
     """Commit the rows of the files; with a quarantine, those that can be loaded.
 
-    :param rows: Gives the rows of the user's SELECT.
+    :param rows: Gives the result of ``read``.
     :return: The table's version, or None if the batch was there.
     :raises BadFileError: A file is not what the source says.
     :raises BadRecordError: A record is not.
@@ -68,7 +68,7 @@ def _commit(
                     seq=entry.seq,
                     message=f"inferred columns: {inference.columns_text(plan)}",
                 )
-            rows = partial(select, spark, plan, entry)
+            rows = partial(read, spark, plan, entry)
         notes = _notes(plan) or None
         version = read_by(
             spark, plan, entry, rows_of_unchanged_files, lambda data: target.write(transaction, data, notes)

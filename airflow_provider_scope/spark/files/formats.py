@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from airflow_provider_scope.spark.files.table_types import TableTypes
     from airflow_provider_scope.spark.plan import Plan
-    from airflow_provider_scope.spark.shaping import TableTypes
 
 
 _FIXED_OPTIONS = frozenset(

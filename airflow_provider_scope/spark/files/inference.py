@@ -11,12 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.spark import shaping, storage, structs, values
+from airflow_provider_scope.spark import storage, structs, values
 from airflow_provider_scope.spark.files import csv_files, json_files
 from airflow_provider_scope.spark.files.formats import NUMBER, RECORD
 from airflow_provider_scope.spark.files.listing import KEPT, NAMED, in_order, union
 from airflow_provider_scope.spark.files.quarantine import read_good_files
 from airflow_provider_scope.spark.files.reading import naming_faults, source_for
+from airflow_provider_scope.spark.files.table_types import type_of_texts
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
         with naming_faults(spark, entry):
             columns = infer(entry, with_header(entry, untyped))
     if source.columns is not None:
-        columns = cast("T.StructType", shaping.type_of_texts(columns, source.columns))
+        columns = cast("T.StructType", type_of_texts(columns, source.columns))
     elif source.table:
-        columns = source.table.read_as(columns, shaping.type_of_texts, adds=source.format == "json")
+        columns = source.table.read_as(columns, type_of_texts, adds=source.format == "json")
     text = structs.to_text(columns)
     if not columns.fields or T.StructType.fromDDL(text) != columns:
         raise InputError(

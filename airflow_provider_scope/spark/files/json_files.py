@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.exceptions import BadFileError
-from airflow_provider_scope.spark import shaping, storage
+from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import formats, listing
 from airflow_provider_scope.spark.files.formats import NUMBER, RECORD, Check, Records, not_compiled
 from airflow_provider_scope.spark.files.listing import (
@@ -25,6 +25,7 @@ from airflow_provider_scope.spark.files.listing import (
     path_of,
     with_lines,
 )
+from airflow_provider_scope.spark.files.table_types import type_of_texts
 from airflow_provider_scope.spark.structs import map_leaves, paths_of, repeated_names, type_text
 from airflow_provider_scope.spark.values import Converted, convert_inside
 from airflow_provider_scope.sql import literal, quoted
@@ -74,7 +75,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     if columns is None:
         columns = columns_in_files(spark, entry, source.options)
         if source.table:
-            typed = partial(shaping.type_of_texts, widens=source.table.widens)
+            typed = partial(type_of_texts, widens=source.table.widens)
             columns = source.table.read_as(columns, typed, adds=True)
     rounded = [path for path in paths if source.is_multi_line and re.search(_COMPRESSED, path)]
     # Who declares a double wants the nearest one; who does not, wants to know of digits that it has not.

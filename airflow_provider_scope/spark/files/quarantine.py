@@ -19,7 +19,7 @@ from airflow_provider_scope.exceptions import (
     SourceMismatchError,
 )
 from airflow_provider_scope.protocol.bad_records import FILES, RECORDS, ROWS, Quarantined
-from airflow_provider_scope.spark import settings, storage
+from airflow_provider_scope.spark import settings, storage, user_sql
 from airflow_provider_scope.spark.commit import ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.files import reading, text_files
 from airflow_provider_scope.spark.files.formats import NUMBER, RAW, RULE, VALUE, Check, broken_rule
@@ -362,7 +362,7 @@ def _sort_by_expectations(
     """
     names = [quoted(name) for name in rows.columns]
     checks = [Check(name, predicate, "NULL") for name, predicate in plan.expect.items()]
-    more = {FILE: reading.file_of(rows), RULE: broken_rule(checks), RAW: reading.ROW}
+    more = {FILE: user_sql.file_of(rows), RULE: broken_rule(checks), RAW: user_sql.ROW}
     judged = rows.select("*", *[F.expr(sql).alias(name) for name, sql in more.items()])
     held, counts = _read_once(entry, judged, block)
     is_good = F.col(RULE).isNull()

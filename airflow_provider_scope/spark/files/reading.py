@@ -1,17 +1,17 @@
-"""From the files of a batch to the rows of the user's SELECT."""
+"""From the files of a batch to the rows of the user's SELECT, and why they cannot be read."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope import sql as sql_text
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.spark import shaping, storage
+from airflow_provider_scope.spark import storage, user_sql
 from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.files import columnar, csv_files, json_files, text_files
 from airflow_provider_scope.spark.files.formats import (
@@ -19,10 +19,7 @@ from airflow_provider_scope.spark.files.formats import (
     RAW,
     RULE,
     VALUE,
-    Check,
     bad_record,
-    fail_on_bad_record,
-    json_of,
     source_of,
 )
 from airflow_provider_scope.spark.files.listing import (
@@ -43,13 +40,14 @@ from airflow_provider_scope.spark.files.listing import (
     same_key,
     union,
 )
+from airflow_provider_scope.spark.files.table_types import table_types
 from airflow_provider_scope.spark.session import NANOSECONDS, SPARK_ERRORS, unread_file, whole_text
 from airflow_provider_scope.spark.structs import to_struct
 from airflow_provider_scope.sql import quoted
 from airflow_provider_scope.values import TEXT_FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -74,20 +72,18 @@ _FORMATS: dict[str, Callable[[SparkSession, OffsetEntry, Source], list[Records]]
 }
 
 
-def select(
+def read(
     spark: SparkSession, plan: Plan, entry: OffsetEntry, *, has_checked_bytes: bool = False
 ) -> DataFrame:
-    """Make the SELECT over the files of a batch, as a lazy DataFrame.
+    """Read the typed rows of the files of a batch, and ``FILE``, as a lazy DataFrame.
 
-    Reading it fails at the first record that is not what was declared, and at the first row of the SELECT
-    that breaks a rule of ``TableSpec.expect``.
+    Reading it fails at the first record that is not what was declared.
 
     :param has_checked_bytes: Whether the bytes of the files are known to be of their encoding.
     :raises BadFileError: A file has other columns than declared, or is not of the declared form.
     """
     source = source_for(spark, plan, entry, has_checked_bytes=has_checked_bytes)
-    data = union([piece.strict() for piece in records(spark, entry, source)])
-    return checked(plan, over(spark, plan, entry, data))
+    return union([piece.strict() for piece in records(spark, entry, source)])
 
 
 def source_for(
@@ -106,9 +102,9 @@ def source_for(
 
     def over_none(columns: T.StructType) -> DataFrame:
         rows = spark.createDataFrame([], T.StructType([*columns, *virtual]))
-        return over_rows(spark, plan.sql, plan.sql_params, rows, entry.seq)
+        return user_sql.selected(spark, plan, rows, entry.seq)
 
-    return replace(source, table=shaping.table_types(plan, metadata, over_none))
+    return replace(source, table=table_types(plan, metadata, over_none))
 
 
 def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
@@ -128,45 +124,7 @@ def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -
     """
     virtual_names = [name for name in VIRTUAL if name in sql_text.words(plan.sql)]
     data = _with_virtual_columns(spark, data, entry, virtual_names) if virtual_names else data.drop(FILE)
-    return _once(over_rows(spark, plan.sql, plan.sql_params, data, entry.seq), virtual_names)
-
-
-def over_rows(
-    spark: SparkSession, sql: str, params: Mapping[str, Any], data: DataFrame, number: int
-) -> DataFrame:
-    """Make a SELECT of the user's over rows.
-
-    :param number: Of the batch, for the view's name.
-    """
-    view = f"scope_data_{number}"
-    data.createOrReplaceTempView(view)
-    try:
-        return spark.sql(sql_text.over_view(sql, view), args=dict(params) or None)
-    finally:
-        spark.catalog.dropTempView(view)
-
-
-def checked(plan: Plan, result: DataFrame) -> DataFrame:
-    """Let the rows of a SELECT fail that break a rule of ``TableSpec.expect``."""
-    return fail_on_bad_record(result, expected(plan), ROW, file_of(result))
-
-
-_RULE_HINT = "correct the rule or the SELECT; with source_file_uri in the SELECT the message names the file"
-ROW = json_of("*")
-"""SQL of a row of the SELECT as text."""
-
-
-def expected(plan: Plan) -> list[Check]:
-    """List the rules of ``TableSpec.expect`` as checks of the SELECT's rows."""
-    return [
-        Check(f"it breaks the rule {name!r} ({predicate})", predicate, "NULL", _RULE_HINT)
-        for name, predicate in plan.expect.items()
-    ]
-
-
-def file_of(result: DataFrame) -> str:
-    """Write SQL of the file of a row of the SELECT, NULL where the SELECT does not have it."""
-    return "source_file_uri" if "source_file_uri" in result.columns else "CAST(NULL AS string)"
+    return _once(user_sql.selected(spark, plan, data, entry.seq), virtual_names)
 
 
 def _with_virtual_columns(
@@ -239,16 +197,19 @@ def read_by(
     rows: Callable[[], DataFrame],
     act: Callable[[DataFrame], _T],
 ) -> _T:
-    """Do what reads the rows of a batch, and tell why it failed.
+    """Do what reads the rows of the user's SELECT, and tell why it failed.
 
-    :param rows: Gives the rows of the user's SELECT.
+    A row that breaks a rule of ``TableSpec.expect`` fails, too.
+
+    :param rows: Gives the result of ``read``.
     :raises BadRecordError: A record does not have the declared columns, or a value of another type.
     :raises BadFileError: A file is not what the source says.
     """
     has_checked_bytes = False
     while True:
         try:
-            return act(select(spark, plan, entry, has_checked_bytes=True) if has_checked_bytes else rows())
+            data = read(spark, plan, entry, has_checked_bytes=True) if has_checked_bytes else rows()
+            return act(user_sql.checked(plan, over(spark, plan, entry, data)))
         except SPARK_ERRORS as err:
             record = bad_record(whole_text(err))
             if record is None:
