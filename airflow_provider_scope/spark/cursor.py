@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pyspark.sql import Observation, Window
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta import commit as delta_commit
@@ -20,7 +20,7 @@ from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.cursor.state import Bound, CursorState
 from airflow_provider_scope.spark import databases, settings
 from airflow_provider_scope.spark.commit import DeltaLog
-from airflow_provider_scope.spark.held import released
+from airflow_provider_scope.spark.held import hold, read_once
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
 from airflow_provider_scope.spark.structs import column_of, row_hash, without_metadata
 from airflow_provider_scope.spark.user_sql import checked, over_rows, selected
@@ -212,7 +212,7 @@ class Reading:
             candidates, more = self._candidates(), False
             if self.max_rows is not None:
                 if not self.is_repeatable:
-                    candidates = stack.enter_context(released(candidates.localCheckpoint(eager=True)))
+                    candidates = hold(stack, candidates)
                 candidates, more = self._cut(candidates, self.max_rows)
             rows, counts = self._read_once(candidates, stack)
             if counts["missing"] and self.cursor.on_cursor_value_missing == "raise":
@@ -263,11 +263,7 @@ class Reading:
             counts: dict[str, Any] = rows.agg(*values).first().asDict()  # type: ignore[union-attr] # there is one
             if not settings.is_small_batch(counts["rows"]):
                 return rows, counts
-        observation = Observation()
-        held = rows.observe(observation, *values).localCheckpoint(eager=True)
-        stack.enter_context(released(held))
-        # A part of few rows would be a file of its own in the table.
-        return held.coalesce(1) if settings.is_small_batch(observation.get["rows"]) else held, observation.get
+        return read_once(stack, rows, values)
 
     def _candidates(self) -> DataFrame:
         """Leave out the rows before the beginning of the load, and from its end on."""

@@ -23,9 +23,9 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.state import DELETED, TIMESTAMP, TYPE, VERSION
-from airflow_provider_scope.spark import settings, storage
+from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.commit import DeltaLog
-from airflow_provider_scope.spark.held import Keys, key_aggregates, released
+from airflow_provider_scope.spark.held import Keys, hold, key_aggregates, read_once
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
 from airflow_provider_scope.spark.structs import row_hash, schema_without_metadata, without_metadata
 from airflow_provider_scope.spark.user_sql import checked, selected
@@ -323,12 +323,12 @@ class Net:
         return self.data.select(*columns, (F.col(VERSION) * _RANKS + rank).alias(_ORDER))
 
     def _read(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, int]:
-        observation, rank = Observation(), F.col(_ORDER) % _RANKS
+        rank = F.col(_ORDER) % _RANKS
         growth = F.count_if(rank == _INSERTED) - F.count_if(rank == _DELETED)
-        observed = changes.observe(observation, growth.alias("growth"), F.count(F.lit(1)).alias("rows"))
-        held = self._hold(block, observed)
-        is_small = settings.is_small_batch(observation.get["rows"])
-        return held.coalesce(1) if is_small else held, observation.get["growth"]
+        with naming_causes(self.plan.changes.table, self.version_slice):
+            aggregates = [growth.alias("growth"), F.count(F.lit(1)).alias("rows")]
+            held, values = read_once(block, changes, aggregates)
+        return held, values["growth"]
 
     def _by_count(self, block: ExitStack, changes: DataFrame) -> _Held | None:
         """Find the net rows, and the keys without one, if no key needs its changes sorted.
@@ -385,9 +385,7 @@ class Net:
 
     def _hold(self, block: ExitStack, rows: DataFrame) -> DataFrame:
         with naming_causes(self.plan.changes.table, self.version_slice):
-            held = rows.localCheckpoint(eager=True)
-        block.enter_context(released(held))
-        return held
+            return hold(block, rows)
 
     def _keys_in(self, result: DataFrame, aggregates: Mapping[str, Any]) -> Keys | None:
         """Take the counts and ranges of the keys.

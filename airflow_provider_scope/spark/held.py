@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta import write_rules
+from airflow_provider_scope.spark import settings
 from airflow_provider_scope.spark.values import INSTANT_FORMAT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping
+    from contextlib import ExitStack
 
+    from pyspark import StorageLevel
     from pyspark.sql import Column, DataFrame
 
 
-@contextmanager
-def released(held: DataFrame) -> Iterator[DataFrame]:
-    """Release the local checkpoint of rows when the block ends.
+def hold(block: ExitStack, rows: DataFrame, level: StorageLevel | None = None) -> DataFrame:
+    """Read rows, and hold what was read until the block ends.
 
     Spark itself would release it only when the JVM collects its garbage: after many batches.
+
+    :param level: Where it is held; None is in memory, and on disks what memory has no room for.
     """
-    try:
-        yield held
-    finally:
-        held._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001, FBT003 - Scala's
+    held = rows.localCheckpoint(eager=True, storageLevel=level)
+    block.callback(held._jdf.queryExecution().analyzed().rdd().unpersist, False)  # noqa: SLF001, FBT003 - Scala's
+    return held
+
+
+def read_once(
+    block: ExitStack, rows: DataFrame, aggregates: Iterable[Column], level: StorageLevel | None = None
+) -> tuple[DataFrame, dict[str, Any]]:
+    """Read rows once, hold them until the block ends, and compute aggregates of them on the way.
+
+    :param aggregates: One of them is ``rows``, their number: few rows become one partition, whose keys need
+        no shuffle, and which is one file in the table.
+    :param level: As ``hold`` takes it.
+    :return: The rows, and the values of the aggregates by their names.
+    """
+    observation = Observation()
+    held = hold(block, rows.observe(observation, *aggregates), level)
+    values = observation.get
+    return held.coalesce(1) if settings.is_small_batch(values["rows"]) else held, values
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from pyspark import StorageLevel
-from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import (
@@ -19,13 +18,13 @@ from airflow_provider_scope.exceptions import (
     SourceMismatchError,
 )
 from airflow_provider_scope.protocol.bad_records import FILES, RECORDS, ROWS, Quarantined
-from airflow_provider_scope.spark import settings, storage, user_sql
+from airflow_provider_scope.spark import storage, user_sql
 from airflow_provider_scope.spark.commit import ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.files import reading, text_files
 from airflow_provider_scope.spark.files.formats import NUMBER, RAW, RULE, VALUE, Check, broken_rule
 from airflow_provider_scope.spark.files.listing import FILE, KEPT, in_order, literal_rows, path_of, union
 from airflow_provider_scope.spark.files.reading import naming_faults
-from airflow_provider_scope.spark.held import released
+from airflow_provider_scope.spark.held import read_once
 from airflow_provider_scope.spark.structs import of_table, to_struct
 from airflow_provider_scope.sql import literal, quoted
 
@@ -222,7 +221,7 @@ def _judge_once(
 ) -> tuple[DataFrame, _Counts]:
     pieces = reading.records(spark, entry, source)
     with in_order(spark):
-        held, counts = _read_once(entry, union([piece.judged() for piece in pieces]), block)
+        held, counts = _read_and_count(entry, union([piece.judged() for piece in pieces]), block)
     suspects = [file for file, rule in counts if rule == text_files.UNDECODED]
     if not suspects:
         return held, counts
@@ -230,18 +229,14 @@ def _judge_once(
     return _judge_once(spark, block, entry, replace(source, has_checked_bytes=True))
 
 
-def _read_once(entry: OffsetEntry, rows: DataFrame, block: ExitStack) -> tuple[DataFrame, _Counts]:
+def _read_and_count(entry: OffsetEntry, rows: DataFrame, block: ExitStack) -> tuple[DataFrame, _Counts]:
     """Read rows once, hold them for the block, and count those that break each rule.
 
     :param rows: With the columns ``FILE`` and ``RULE``; what is good and what is bad is cut out of them.
     :raises SourceMismatchError: Good and bad ones together are not all of them.
     """
-    observation = Observation()
-    observed = rows.observe(observation, F.count(F.lit(1)).alias("rows"))
-    held = observed.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
-    block.enter_context(released(held))
-    read = int(observation.get["rows"])
-    held = held.coalesce(1) if settings.is_small_batch(read) else held
+    held, values = read_once(block, rows, [F.count(F.lit(1)).alias("rows")], StorageLevel.DISK_ONLY)
+    read = int(values["rows"])
     groups = held.groupBy(FILE, RULE).count().collect()
     counts = Counter({(group[FILE], group[RULE]): group["count"] for group in groups})
     if counts.total() != read:
@@ -364,7 +359,7 @@ def _sort_by_expectations(
     checks = [Check(name, predicate, "NULL") for name, predicate in plan.expect.items()]
     more = {FILE: user_sql.file_of(rows), RULE: broken_rule(checks), RAW: user_sql.ROW}
     judged = rows.select("*", *[F.expr(sql).alias(name) for name, sql in more.items()])
-    held, counts = _read_once(entry, judged, block)
+    held, counts = _read_and_count(entry, judged, block)
     is_good = F.col(RULE).isNull()
     moved = _rows(held.where(~is_good), entry, plan, file=FILE)
     return held.where(is_good).select(*names), moved, _quarantined(counts)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import Observation, Window
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta import write_rules
@@ -16,7 +16,7 @@ from airflow_provider_scope.delta.write_rules import MergeRule
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError
 from airflow_provider_scope.spark import settings
 from airflow_provider_scope.spark.commit import DeltaLog
-from airflow_provider_scope.spark.held import Keys, as_text, key_aggregates, released
+from airflow_provider_scope.spark.held import Keys, as_text, key_aggregates, read_once
 from airflow_provider_scope.spark.writes import rows as plain
 from airflow_provider_scope.sql import quoted
 
@@ -162,19 +162,18 @@ def staged(
         is_deleted = F.col(IS_DELETED)
     # Files may have the text of a CHAR column without its blanks, so no condition has literals of it.
     kinds = tuple("char" if name.lower() in batch.chars else kinds[n] for n, name in enumerate(names))
-    key_facts = held_keys
-    if key_facts is None:
-        observation = Observation()
-        key_columns = {names[n].lower(): (F.col(f"c{n}"), kinds[n]) for n in positions}
-        # A row to be deleted has values in the columns of the primary key only.
-        aggregates = key_aggregates(key_columns, ~is_deleted, is_deleted)
-        numbered_rows = numbered_rows.observe(observation, *aggregates).localCheckpoint(eager=True)
-        key_facts = Keys({name: kind for name, (_, kind) in key_columns.items()}, observation.get)
-    rows = numbered_rows.coalesce(1) if settings.is_small_batch(key_facts.rows) else numbered_rows
-    load = Staged(batch, rows, names, kinds, table, key_facts)
-    with released(numbered_rows) if held_keys is None else nullcontext():
+    with ExitStack() as block:
+        if held_keys is None:
+            key_columns = {names[n].lower(): (F.col(f"c{n}"), kinds[n]) for n in positions}
+            # A row to be deleted has values in the columns of the primary key only.
+            aggregates = key_aggregates(key_columns, ~is_deleted, is_deleted)
+            numbered_rows, values = read_once(block, numbered_rows, aggregates)
+            held_keys = Keys({name: kind for name, (_, kind) in key_columns.items()}, values)
+        elif settings.is_small_batch(held_keys.rows):
+            numbered_rows = numbered_rows.coalesce(1)
+        load = Staged(batch, numbered_rows, names, kinds, table, held_keys)
         for number, argument in positions.items():
-            if key_facts.nulls(names[number].lower()):
+            if held_keys.nulls(names[number].lower()):
                 raise _no_key(load, number, argument)
         yield load
 
