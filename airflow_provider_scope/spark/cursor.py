@@ -55,26 +55,20 @@ _COLUMNS_MISSING = (
 )
 
 
-def read(
-    spark: SparkSession, plan: Plan, entry: OffsetEntry, until_read: ExitStack | None = None
-) -> DataFrame:
-    """Select the rows of the source, before the cursor looks at them; no row is read yet.
+def read(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
+    """Select the rows of a table, before the cursor looks at them; no row is read yet.
 
-    :param until_read: To be closed when the rows of a database were read.
     :raises CursorError: The table is not the one that the entry names.
     """
     cursor_slice: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
-    source = plan.cursor
+    source: TableSource = plan.cursor  # type: ignore[assignment] # `commit` reads databases itself
     with _of_a_version(source, cursor_slice, entry.seq):
-        if isinstance(source, JdbcSource):
-            until_read = until_read or ExitStack()
-            rows = databases.rows(spark, source, cursor_slice, entry.seq, until_read=until_read)
-        else:
-            rows = _table(spark, source, cursor_slice)
-        rows = without_metadata(rows)
-    if source.pre_filter_sql:
-        return over_rows(spark, source.pre_filter_sql, {}, rows, entry.seq)
-    return rows
+        return _filtered(spark, source, _table(spark, source, cursor_slice), entry.seq)
+
+
+def _filtered(spark: SparkSession, source: TableSource | JdbcSource, rows: DataFrame, seq: int) -> DataFrame:
+    rows = without_metadata(rows)
+    return over_rows(spark, source.pre_filter_sql, {}, rows, seq) if source.pre_filter_sql else rows
 
 
 def _table(spark: SparkSession, source: TableSource, cursor_slice: CursorSlice) -> DataFrame:
@@ -92,26 +86,24 @@ def _table(spark: SparkSession, source: TableSource, cursor_slice: CursorSlice) 
 def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
     """Commit the rows that are new, together with the state after them.
 
-    :param rows: Gives the rows of the source; of a database they are asked for here, for each try.
+    :param rows: Gives the result of ``read``; the rows of a database are asked for here, for each try.
     :return: The table's version, or None if the batch was there.
     :raises CursorError: A row has no value of the cursor, or something does not fit together.
     """
     entry = transaction.entry
     cursor_slice: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
     with ExitStack() as stack:
-        with _of_a_version(plan.cursor, cursor_slice, entry.seq):
+        with _of_a_version(plan.cursor, cursor_slice, entry.seq), ExitStack() as until_read:
             source, folder = plan.cursor, f"{plan.checkpoint}/boundary/{entry.seq}"
             # A version is the same whenever it is read; a SELECT over it may hold rand().
             is_repeatable = cursor_slice.version is not None and source.pre_filter_sql is None
-            until_read = stack.enter_context(ExitStack())
             if isinstance(source, JdbcSource):
-                stack.enter_context(databases.errors(target.spark, source))
-                data = read(target.spark, plan, entry, until_read)
+                opened = databases.opened(target.spark, source, cursor_slice, entry.seq)
+                data = _filtered(target.spark, source, until_read.enter_context(opened), entry.seq)
             else:
                 data = rows()
             reading = Reading(target.spark, source, cursor_slice, folder, data, is_repeatable=is_repeatable)
             new = stack.enter_context(reading.held())
-            until_read.close()
         if new.notice:
             emit(event="notice", seq=entry.seq, message=new.notice)
         notes = {} if new.state is None else {"state": new.state}

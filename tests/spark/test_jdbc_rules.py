@@ -26,13 +26,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.compiled, pytest.mark.jdbc]
 def test_the_plan_holds_the_condition(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[str] = []
 
-    def tell(*asked: Any, **more: Any) -> Any:
-        data = rows(*asked, **more)
-        plans.append(data._jdf.queryExecution().toString())
-        return data
+    def noted(rows: Any) -> Any:
+        plans.append(rows._jdf.queryExecution().toString())
+        return rows
 
-    rows = databases.rows
-    monkeypatch.setattr(databases, "rows", tell)
+    monkeypatch.setattr(databases, "in_utc", noted)
     world.run("CREATE TABLE t (n int)", "INSERT INTO t VALUES (1), (2)")
     pipe = world.pipe()
     pipe.run()

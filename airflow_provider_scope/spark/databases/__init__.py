@@ -6,7 +6,7 @@ Each module's ``rows`` gives the rows, or only those that the cursor may take, w
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -40,28 +40,23 @@ _ROWS: dict[str, Callable[[jdbc.Session], DataFrame]] = {
 _NESTED = re.compile(r"COLUMN_ARRAY_ELEMENT_TYPE_MISMATCH\] Some values in field (\d+)")
 
 
-def rows(
-    spark: SparkSession,
-    source: JdbcSource,
-    cursor_slice: CursorSlice,
-    seq: int,
-    *,
-    until_read: ExitStack,
-) -> DataFrame:
-    """Select the rows of a database, or only those that the cursor may take; nothing is read yet.
+@contextmanager
+def opened(
+    spark: SparkSession, source: JdbcSource, cursor_slice: CursorSlice, seq: int
+) -> Iterator[DataFrame]:
+    """Select the rows of a database, or only those that the cursor may take, to be read in the block.
 
-    :param until_read: The caller closes it once the rows are read. It keeps open the connection whose
-        transaction has the snapshot that the rows are read from, if there is such a transaction.
-    :raises CursorError: A column has a type whose values could change on the way.
-    :raises InputError: The rows cannot be divided by the column that the user names.
+    The block keeps open the connection whose transaction has the snapshot that the rows are read from, if
+    there is such a transaction.
+
+    :raises CursorError: A column has a type whose values could change on the way; and as ``errors`` does.
+    :raises InputError: The rows cannot be divided by the column that the user names; and as ``errors`` does.
     """
-    with errors(spark, source), ExitStack() as stack:
-        session = jdbc.Session(spark, source, cursor_slice, seq)
-        stack.enter_context(closing(session))
-        data = _ROWS[session.kind](session)
-        if session.stays_open:
-            until_read.enter_context(stack.pop_all())
-        return in_utc(data)
+    with errors(spark, source), closing(jdbc.Session(spark, source, cursor_slice, seq)) as session:
+        rows = _ROWS[session.kind](session)
+        if not session.stays_open:
+            session.close()
+        yield in_utc(rows)
 
 
 @contextmanager
