@@ -72,25 +72,23 @@ _FORMATS: dict[str, Callable[[SparkSession, OffsetEntry, Source], list[Records]]
 }
 
 
-def read(
-    spark: SparkSession, plan: Plan, entry: OffsetEntry, *, has_checked_bytes: bool = False
-) -> DataFrame:
+def read(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
     """Read the typed rows of the files of a batch, and ``FILE``, as a lazy DataFrame.
 
     Reading it fails at the first record that is not what was declared.
 
-    :param has_checked_bytes: Whether the bytes of the files are known to be of their encoding.
     :raises BadFileError: A file has other columns than declared, or is not of the declared form.
     """
-    source = source_for(spark, plan, entry, has_checked_bytes=has_checked_bytes)
+    return _strict(spark, entry, source_for(spark, plan, entry))
+
+
+def _strict(spark: SparkSession, entry: OffsetEntry, source: Source) -> DataFrame:
     return union([piece.strict() for piece in records(spark, entry, source)])
 
 
-def source_for(
-    spark: SparkSession, plan: Plan, entry: OffsetEntry, *, has_checked_bytes: bool = False
-) -> Source:
+def source_for(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Source:
     """Say what the files of a batch are read as: columns that nobody declared have the table's types."""
-    source = replace(source_of(plan), has_checked_bytes=has_checked_bytes)
+    source = source_of(plan)
     is_untyped = source.format in TEXT_FORMATS and source.format != "json" and not source.infers_columns
     if source.columns is not None or is_untyped or entry.overwrites_table:
         return source
@@ -205,10 +203,10 @@ def read_by(
     :raises BadRecordError: A record does not have the declared columns, or a value of another type.
     :raises BadFileError: A file is not what the source says.
     """
-    has_checked_bytes = False
+    source = None
     while True:
         try:
-            data = read(spark, plan, entry, has_checked_bytes=True) if has_checked_bytes else rows()
+            data = rows() if source is None else _strict(spark, entry, source)
             return act(user_sql.checked(plan, over(spark, plan, entry, data)))
         except SPARK_ERRORS as err:
             record = bad_record(whole_text(err))
@@ -217,18 +215,16 @@ def read_by(
                     raise
             if record.rule != text_files.UNDECODED:
                 if plan.files.bad_records != "quarantine":  # which reads it again itself
-                    record = _first_in_its_file(
-                        spark, plan, entry, record, has_checked_bytes=has_checked_bytes
-                    )
+                    record = _first_in_its_file(spark, plan, entry, record, source)
                 raise record.error(place_of(entry, record.file)) from err
             with naming_faults(spark, entry):
                 text_files.check_bytes(spark, entry, source_of(plan), [record.file] if record.file else [])
         # What was suspected is in the files as such.
-        has_checked_bytes = True
+        source = replace(source_for(spark, plan, entry), has_checked_bytes=True)
 
 
 def _first_in_its_file(
-    spark: SparkSession, plan: Plan, entry: OffsetEntry, record: BadRecord, *, has_checked_bytes: bool
+    spark: SparkSession, plan: Plan, entry: OffsetEntry, record: BadRecord, source: Source | None
 ) -> BadRecord:
     """Find the first bad record of a file with its number, in place of one that Spark came upon.
 
@@ -239,9 +235,9 @@ def _first_in_its_file(
     if not alone.files:
         return record
     try:
-        source = source_for(spark, plan, entry, has_checked_bytes=has_checked_bytes)
         with in_order(spark):
-            rows = union([piece.judged() for piece in records(spark, alone, source)])
+            pieces = records(spark, alone, source or source_for(spark, plan, entry))
+            rows = union([piece.judged() for piece in pieces])
             (first,) = rows.where(F.col(RULE) == record.rule).limit(1).collect()
     except (*SPARK_ERRORS, ScopeProviderError, ValueError):
         return record
