@@ -244,3 +244,17 @@ def test_numbers_that_wait_for_a_transaction_are_told(
     pipe.run()
 
     assert pipe.rows("n", "name") == [(1, "first"), (2, "late"), (3, "early")]
+
+
+def test_a_text_with_braces_that_waits_for_a_transaction_is_told(
+    world: World, capfd: pytest.CaptureFixture[str]
+) -> None:
+    world.run("CREATE TABLE t (n text)", "INSERT INTO t VALUES ('{a}')")
+    pipe = world.pipe()
+    with world.open("INSERT INTO t VALUES ('{b}')"):
+        world.run("INSERT INTO t VALUES ('{c}')")
+        pipe.run()
+    assert "rows whose 'n' is {c} or more wait for a later load" in capfd.readouterr().out
+    pipe.run()
+
+    assert pipe.rows("n") == ["{a}", "{b}", "{c}"]

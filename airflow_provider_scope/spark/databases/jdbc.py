@@ -183,7 +183,9 @@ class Session:
         return cursor_state.start_of_slice(self.cursor, self.batch, kind, f"batch {self.seq}")
 
     def notify(self, text: str) -> None:
-        emit(event="notice", seq=self.seq, message=text.format(column=self.batch.column))
+        """Report a notice; ``{column!r}`` in it is the column of the cursor."""
+        # Not by `format`: a value in the text may have braces.
+        emit(event="notice", seq=self.seq, message=text.replace("{column!r}", repr(self.batch.column)))
 
     def warn_of_late_rows(self, text: str = _LATE) -> None:
         """Warn that rows that are committed late may be lost, unless a lag says how late they come."""
