@@ -87,6 +87,9 @@ REQUIRED_CONF = {
     # Java compiles no method of more than 8,000 bytes, and the checks of some columns make a longer one: to
     # read CSV takes a third of the time if Spark then makes several of it.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # Python would tell Java of each column in which line of this package it was made, which says nothing to a
+    # user: half of all calls into Java are for that.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 LOCAL_CONF = {
     # Every run is a young JVM, whose optimizing compiler takes more than it gives back: 365 small files

@@ -70,6 +70,7 @@ def one_commit_at_a_time(spark: SparkSession, table: str) -> Iterator[None]:
 
 # ---- the log ----
 
+_DELTA_LOG = "org.apache.spark.sql.delta.DeltaLog"
 _COMMITTED = "spark.databricks.delta.lastCommitVersionInSession"
 _CONFLICTS = (  # Delta's Python has them side by side: none is below DeltaConcurrentModificationException
     delta_errors.ConcurrentAppendException,
@@ -231,8 +232,10 @@ class DeltaLog:
 
     def _snapshot(self) -> Any:
         jvm: Any = self.spark._jvm  # noqa: SLF001 - Delta's Python API has no way to a transaction
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.table)  # noqa: SLF001
-        none = jvm.scala.Option.empty()
+        # By their whole names: for each point in jvm.org.apache… Python would ask Java.
+        delta_log, option = (getattr(jvm, name) for name in (_DELTA_LOG, "scala.Option"))
+        log = delta_log.forTable(self.spark._jsparkSession, self.table)  # noqa: SLF001
+        none = option.empty()
         return log.update(False, none, none)  # noqa: FBT003 - a Scala signature
 
     def _actions(self, version: int, kind: str) -> list[dict[str, Any]]:

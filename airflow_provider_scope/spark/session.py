@@ -48,12 +48,14 @@ def make_exact(spark: SparkSession) -> None:
 def with_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """Change settings of a session for a block, and restore the old values when it ends."""
     before = {name: spark.conf.get(name, None) for name in values}
+    # Each call into Java counts: of the settings of an application of ours, a load changes none.
+    changed = {name: old for name, old in before.items() if old != values[name]}
     try:
-        for name, value in values.items():
-            spark.conf.set(name, value)
+        for name in changed:
+            spark.conf.set(name, values[name])
         yield
     finally:
-        for name, old in before.items():
+        for name, old in changed.items():
             if old is None:
                 spark.conf.unset(name)
             else:
@@ -254,7 +256,7 @@ public class ConditionalLogStore extends io.delta.storage.S3SingleDriverLogStore
 
 
 def load_log_store(spark: SparkSession) -> None:
-    """Return Delta the class that it is told to use on S3, before it looks for it."""
+    """Give Delta the class that it is told to use on S3, before it looks for it."""
     if spark.conf.get(LOG_STORE, None) != LOG_STORE_CLASS:
         return
     jvm: Any = spark._jvm  # noqa: SLF001 - no Python API
