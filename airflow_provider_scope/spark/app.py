@@ -123,7 +123,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
         for name, value in settings.OF_TABLES.items():
             spark.conf.set(name, value)
     emit(event="started")
-    target = Target(spark, plan)
+    target = Target(spark, plan, report=lambda seq, text: emit(event="columns", seq=seq, message=text))
     with ThreadPoolExecutor(max_workers=1, initializer=server.activate, initargs=(spark,)) as ahead:
         upcoming = _read_ahead(ahead, spark, plan, 0, is_known=not plan.reads_as_table)
         for index, seq in enumerate(plan.batches):
@@ -136,8 +136,6 @@ def run(spark: SparkSession, plan: Plan) -> None:
             version = run_batch(plan, target, entry, rows)
             seconds = time.monotonic() - began
             emit(event="batch", seq=seq, what=_batch_text(plan, entry), version=version, seconds=seconds)
-            if version is not None and target.column_changes:
-                emit(event="columns", seq=seq, message=target.column_changes)
             if not is_last and not is_known:
                 if plan.infers_columns:
                     plan = inference.pinned(plan, target.log)

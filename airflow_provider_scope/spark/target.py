@@ -55,16 +55,24 @@ class _Fitted:
 
 
 class Target:
-    """One table, seen through Delta on Spark."""
+    """One table, seen through Delta on Spark.
 
-    def __init__(self, spark: SparkSession, plan: Plan, now: Callable[[], datetime] = _now) -> None:
+    :param report: Takes the number of a batch, and what its write did to the table's columns.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        now: Callable[[], datetime] = _now,
+        report: Callable[[int, str], None] = lambda seq, text: None,  # noqa: ARG005 - nobody asked
+    ) -> None:
         self.spark = spark
         self.now = now
+        self.report = report
         self.plan = plan
         self.log = DeltaLog(spark, plan.table)
         self.quarantines = [Quarantine(spark, plan.pipeline, table) for table in plan.quarantines]
-        self.column_changes = ""
-        """What the newest write did to the table's columns; empty if they are the SELECT's."""
         self._prepared = False
 
     # ---- writing -------------------------------------------------------------------------------
@@ -87,7 +95,6 @@ class Target:
         :raises SchemaMismatchError: Before anything is written.
         :raises ConcurrentCommitError: Another writer committed in between.
         """
-        self.column_changes = ""
         entry = transaction.entry
         # One instant for all that the batch changes.
         how = {"now": self.now().isoformat(), **self.plan.write}
@@ -127,7 +134,8 @@ class Target:
                 version = self._commit(transaction, WRITES[kind], batch, notes or {})
             if metadata is None and (made := self.log.metadata()):
                 self._prepare(made)  # the properties that the writer does not take
-            self.column_changes = evolution.summary() if version is not None else ""
+            if version is not None and (summary := evolution.summary()):
+                self.report(entry.seq, summary)
             return version
 
     @contextmanager
@@ -179,7 +187,6 @@ class Target:
 
         :raises InputError: There is no table, and nothing tells its columns.
         """
-        self.column_changes = ""
         where = transaction.entry.where
         shaping.check_range(self.spark, where, self.log.metadata(), self.plan.table)
         return self._empty(transaction, notes, abandoned=False)
