@@ -173,15 +173,14 @@ class Reading:
         self.is_of_database = isinstance(source, JdbcSource)
         self.cursor = replace(source.cursor, column=self.cursor_slice.column)
         self.value, self.kind = column_of(data, self.cursor.column)
-        self.before = cursor_state.decode(cursor_slice.before, "the log")
+        before = cursor_state.decode(cursor_slice.before, "the log")
         self.end = Bound.decode(self.cursor_slice.end) if self.cursor_slice.end else None
         self.first = Bound.decode(self.cursor_slice.first) if self.cursor_slice.first else None
-        if self.end is None:
-            cursor_state.check_column(self.before, self.cursor, "the log")
-            cursor_state.check_dedup(self.before, self.cursor, "the log")
-            cursor_state.check_kind(self.cursor.column, self.kind, self.before)
-        else:
-            cursor_state.check_kind(self.cursor.column, self.kind, None)
+        # A range is loaded whatever was loaded before.
+        self.before = (None if self.end else before) or CursorState(column=self.cursor.column)
+        cursor_state.check_column(self.before, self.cursor, "the log")
+        cursor_state.check_dedup(self.before, self.cursor, "the log")
+        cursor_state.check_kind(self.cursor.column, self.kind, self.before)
         self.stored = self.value
         if not delta_commit.are_exact(self.kind):
             # By statistics that are rounded or cut, Delta would leave files out whose rows are new. It does
@@ -216,10 +215,10 @@ class Reading:
             count, notice = int(counts["rows"]) - read_again, ""
             new = rows.where(~again) if read_again else rows
             next_state = self._remembering(rows, state, again, count)
-            if next_state is None and read_again and self.before:
-                late = self._unknown(rows.where(again), self.before)
+            if next_state is None and read_again:
+                late = self._unknown(rows.where(again))
                 new, late_counts = self._read_once(new.unionByName(late), stack)
-                notice = self._notice(read_again, int(late_counts["rows"]) - count, self.before)
+                notice = self._notice(read_again, int(late_counts["rows"]) - count)
                 count = int(late_counts["rows"])
                 noted = new if self.cursor.dedup_key else rows
                 next_state = self._remembering(noted, state, F.lit(False), count)  # noqa: FBT003 - a value
@@ -227,19 +226,20 @@ class Reading:
                 next_state = self._in_folder(new if self.cursor.dedup_key else rows, state, count)
             yield NewRows(new, count, self.cursor_slice.before if self.end else next_state.encode(), notice)
 
-    def _notice(self, again: int, late: int, before: CursorState) -> str:
+    def _notice(self, again: int, late: int) -> str:
         """Tell of rows that are loaded since they could not be compared, or perhaps could not.
 
         :param again: How many rows were read again.
         :param late: How many of these are loaded.
         """
         names = {name.lower() for name in self.data.columns}
-        missing_columns = [name for name in before.columns if name.lower() not in names]
+        missing_columns = [name for name in self.before.columns if name.lower() not in names]
         if not late:
             return ""
         if missing_columns:
             return _COLUMNS_MISSING.format(count=late, columns=", ".join(map(repr, missing_columns)))
-        none_is_known = late == again and (before.boundary_folder or len(before.boundary_rows) > 1)
+        were_several_known = self.before.boundary_folder or len(self.before.boundary_rows) > 1
+        none_is_known = late == again and were_several_known
         return _CHANGED.format(count=late) if none_is_known else ""
 
     def _read_once(self, rows: DataFrame, stack: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
@@ -251,7 +251,7 @@ class Reading:
             self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
         )
         if self.is_repeatable and self._last() is None:
-            # All rows of a table, as a cursor: to read one column of it twice costs less than to hold them.
+            # All rows of a table, as a rule: to read one column of it twice costs less than to hold them.
             counts: dict[str, Any] = rows.agg(*values).first().asDict()  # type: ignore[union-attr] # there is one
             if not settings.is_small_batch(counts["rows"]):
                 return rows, counts
@@ -259,7 +259,7 @@ class Reading:
 
     def _candidates(self) -> DataFrame:
         """Leave out the rows before the beginning of the load, and from its end on."""
-        start = cursor_state.start_of(self.cursor, None if self.end else self.before, self.kind, self.first)
+        start = cursor_state.start_of(self.cursor, self.before, self.kind, self.first)
         rows = self.data
         if self.end:
             end = cursor_state.value_of("end_value", self.end, self.kind)
@@ -269,8 +269,7 @@ class Reading:
 
     def _last(self) -> str | None:
         """Find the value up to which rows may have been loaded already; None if no rows are compared."""
-        is_compared = self.end is None and self._compares()
-        return self.before.last if self.before and is_compared else None
+        return self.before.last if self._compares() else None
 
     def _is_again(self) -> Column:
         """Check whether a row is not beyond the last value, so that it may have been loaded."""
@@ -288,7 +287,7 @@ class Reading:
     def _with_missing(self, rows: DataFrame) -> DataFrame:
         return rows.where(~self.is_missing) if self.cursor.excludes_missing else rows
 
-    def _unknown(self, rows: DataFrame, before: CursorState) -> DataFrame:
+    def _unknown(self, rows: DataFrame) -> DataFrame:
         """Leave out so many equal rows as were loaded; of a key that was loaded, all rows.
 
         Equal rows may be counted: whichever of them comes is the same. Rows with one key are not equal.
@@ -297,12 +296,12 @@ class Reading:
         number = F.lit(1)
         if not self.cursor.dedup_key:
             number = F.row_number().over(Window.partitionBy(*_MARKS).orderBy(F.lit(1)))
-        if before.boundary_folder:
-            stored = self._stored(before.boundary_folder)
+        if self.before.boundary_folder:
+            stored = self._stored(self.before.boundary_folder)
             numbered = marked.withColumn("_scope_number", number).join(stored, _MARKS, "left")
             return numbered.where("_scope_number > coalesce(_scope_n, 0)").select(*self._columns())
-        # Few rows, as a cursor: one partition spares a shuffle, and a literal a join.
-        loaded_counts = {f"{at}\0{row}": n for at, row, n in before.boundary_rows}
+        # Few rows, as a rule: one partition spares a shuffle, and a literal a join.
+        loaded_counts = {f"{at}\0{row}": n for at, row, n in self.before.boundary_rows}
         counts = F.from_json(F.lit(json.dumps(loaded_counts)), "map<string,bigint>")
         loaded = F.coalesce(counts[F.concat_ws("\0", *_MARKS)], F.lit(0))
         numbered = marked.coalesce(1).withColumn("_scope_number", number)
@@ -310,7 +309,7 @@ class Reading:
 
     def _cut(self, rows: DataFrame, max_rows: int) -> tuple[DataFrame, bool]:
         """Leave out what is too much for one batch: rows with one value of the cursor stay together."""
-        last = self.before.last if self.before and not self.end else None
+        last = self.before.last
         present = rows.where(~self.is_missing)
         fresh = present if last is None else present.where(self._is_beyond(last))
         if fresh.count() <= max_rows:
@@ -335,14 +334,13 @@ class Reading:
 
     def _state(self, newest: str | None, *, more: bool) -> CursorState:
         """Make the state after the batch, without the rows that the next load reads again."""
-        before = self.before or CursorState(column=self.cursor.column)
-        last = before.last
+        last = self.before.last
         if newest is not None and (
             last is None or cursor_state.is_beyond(newest, last, self.kind, self.cursor.last_value_func)
         ):
             last = newest
         state = replace(
-            before,
+            self.before,
             column=self.cursor.column,
             func=self.cursor.last_value_func,
             kind=self.kind,
@@ -398,7 +396,7 @@ class Reading:
 
     def _in_folder(self, rows: DataFrame, state: CursorState, count: int) -> CursorState:
         """Note the rows that the next load reads again, where they may be many; see ``_remembering``."""
-        if not count and self.before and self.before.last == state.last:
+        if not count and self.before.last == state.last:
             return state
         read = rows.where(~self.is_missing & self._is_from(state.since)).select(*self._marks())
         kept = self._loaded_before()
@@ -427,12 +425,10 @@ class Reading:
         return tuple(sorted((at, row, n) for (at, row), n in counts.items()))
 
     def _loaded_before(self) -> DataFrame:
-        before = self.before or CursorState(column=self.cursor.column)
-        if before.boundary_folder:
-            return self._stored(before.boundary_folder)
-        rows = [
-            dict(zip((*_MARKS, "_scope_n"), loaded_row, strict=True)) for loaded_row in before.boundary_rows
-        ]
+        if self.before.boundary_folder:
+            return self._stored(self.before.boundary_folder)
+        names = (*_MARKS, "_scope_n")
+        rows = [dict(zip(names, loaded_row, strict=True)) for loaded_row in self.before.boundary_rows]
         # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
         literal = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{_BOUNDARY}>>")
         return self.spark.range(1).select(F.inline(literal))
