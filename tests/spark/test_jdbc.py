@@ -119,8 +119,8 @@ def test_rows_that_come_into_an_empty_table_while_the_load_looks(
     pipe = world.pipe()
     bound = postgres._CursorConditions._before_young
 
-    def then_a_row_comes(self: Any) -> Any:
-        found = bound(self)
+    def then_a_row_comes(self: Any, *arguments: Any) -> Any:
+        found = bound(self, *arguments)
         world.run("INSERT INTO t (name) VALUES ('larger')")
         return found
 
@@ -257,4 +257,4 @@ def test_a_text_with_braces_that_waits_for_a_transaction_is_told(
     assert "rows whose 'n' is {c} or more wait for a later load" in capfd.readouterr().out
     pipe.run()
 
-    assert pipe.rows("n") == ["{a}", "{b}", "{c}"]
+    assert pipe.rows("n") == [("{a}",), ("{b}",), ("{c}",)]

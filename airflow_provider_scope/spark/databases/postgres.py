@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
@@ -197,9 +197,7 @@ def rows(session: Session) -> DataFrame:
     if session.computes_column:
         session.warn_of_late_rows(_UNKNOWN)
     elif cursor is not None:
-        conditions = _CursorConditions(session, cursor)
-        conditions.narrow()
-        where, reads_all = conditions.where(), conditions.reads_all
+        where, reads_all = _CursorConditions(session, cursor).where()
     parts = postgres_parts.divided(session, columns, where, reads_all=reads_all)
     if parts:
         values.append(f"{parts.divider.value} AS {named(parts.divider.name)}")
@@ -225,25 +223,47 @@ def _typed(columns: Sequence[Column], custom_types: Mapping[str, T.DataType]) ->
     ]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _CursorConditions:
     """The conditions in SQL for the rows that one column's cursor may take."""
 
     session: Session
     column: Column
-    conditions: list[str] = field(default_factory=list)
-    reads_all: bool = True
-    """Whether no condition leaves rows out, but the one that holds back rows of the newest transactions."""
 
     @property
     def cursor(self) -> Cursor:
         return self.session.cursor
 
-    def where(self) -> str:
-        """Join all conditions; empty if there is none."""
-        if not self.conditions:
+    def where(self) -> tuple[str, bool]:
+        """Write the condition for the rows that the cursor may take; it may be empty.
+
+        :return: And whether it leaves no rows out but those of the newest transactions.
+        """
+        session, max_rows = self.session, self.session.max_rows
+        if self.kind == "string" and session.ask("SHOW server_encoding") != ["UTF8"]:
+            session.warn_of_late_rows(
+                "text is not compared in this database, whose encoding is not UTF-8; set cursor.lag"
+            )
+            return "", True
+        conditions: list[str] = []
+        start = session.start(self.kind)
+        if start is not None:
+            conditions.append(f"{self.value} {self.op('>=')} {self.literal(start)}")
+        if session.batch.end:
+            end = cursor_state.value_of("end_value", Bound.decode(session.batch.end), self.kind)
+            conditions.append(f"{self.value} {self.op('<')} {self.literal(end)}")
+            return self._or_missing(conditions), False
+        conditions += self.committed(conditions)
+        if max_rows is not None:
+            before = cursor_state.decode(session.batch.before, f"batch {session.seq}")
+            conditions += self.enough(conditions, before.last if before else None, max_rows)
+        return self._or_missing(conditions), start is None and max_rows is None
+
+    def _or_missing(self, conditions: Sequence[str]) -> str:
+        """Join conditions, and take the rows without a value, too, unless they are left out."""
+        if not conditions:
             return ""
-        within = " AND ".join(self.conditions)
+        within = " AND ".join(conditions)
         name = named(self.column.name)
         alternatives = []
         if not self.cursor.excludes_missing:
@@ -269,27 +289,6 @@ class _CursorConditions:
         is_text = self.column.kind in _TEXTS
         return f'{name if is_text else f"({name})::text"} COLLATE "C"'
 
-    def narrow(self) -> None:
-        """Add the conditions that leave out the rows that the cursor may not take."""
-        session, max_rows = self.session, self.session.max_rows
-        if self.kind == "string" and session.ask("SHOW server_encoding") != ["UTF8"]:
-            session.warn_of_late_rows(
-                "text is not compared in this database, whose encoding is not UTF-8; set cursor.lag"
-            )
-            return
-        start = session.start(self.kind)
-        self.reads_all = start is None and not session.batch.end and max_rows is None
-        if start is not None:
-            self.conditions.append(f"{self.value} {self.op('>=')} {self.literal(start)}")
-        if session.batch.end:
-            end = cursor_state.value_of("end_value", Bound.decode(session.batch.end), self.kind)
-            self.conditions.append(f"{self.value} {self.op('<')} {self.literal(end)}")
-            return
-        self.conditions += self.committed()
-        if max_rows is not None:
-            before = cursor_state.decode(session.batch.before, f"batch {session.seq}")
-            self.conditions += self.enough(before.last if before else None, max_rows)
-
     def op(self, sign: str) -> str:
         """Turn the sign of a comparison round if the cursor's values fall."""
         return sign if self.cursor.is_rising else sign.translate(str.maketrans("<>", "><"))
@@ -299,14 +298,16 @@ class _CursorConditions:
 
     # ---- what is not committed yet ---------------------------------------------------------------
 
-    def committed(self) -> list[str]:
+    def committed(self, conditions: Sequence[str]) -> list[str]:
         """Find the condition that holds back rows after which others with smaller values may be committed.
 
         It is computed before the rows are read: by then, all rows within it are committed.
+
+        :param conditions: Those that hold anyway.
         """
         if self.kind in ("date", "timestamp", "timestamp_ntz"):
             return self._before_oldest()
-        return self._before_young()
+        return self._before_young(conditions)
 
     def _before_oldest(self) -> list[str]:
         """Find the condition for times: a row gets the time when its transaction began, or a later one."""
@@ -343,7 +344,7 @@ class _CursorConditions:
             self.session.notify(f"rows whose {{column!r}} is after {bound} wait for a later load: {why}")
         return [within]
 
-    def _before_young(self) -> list[str]:
+    def _before_young(self, conditions: Sequence[str]) -> list[str]:
         """Find the condition for other values, such as of a sequence.
 
         A transaction that still runs may have taken a value below those that are committed.
@@ -363,12 +364,12 @@ class _CursorConditions:
         if self.session.source.table is None:
             self.session.warn_of_late_rows(_NO_XMIN)
             return []
-        return upper + self._below_young()
+        return upper + self._below_young(conditions)
 
-    def _below_young(self) -> list[str]:
+    def _below_young(self, conditions: Sequence[str]) -> list[str]:
         """Find the condition for rows below all that a transaction wrote while another one still ran."""
         smallest = "min" if self.cursor.is_rising else "max"
-        where = " AND ".join([*self.conditions, _IS_YOUNG])
+        where = " AND ".join([*conditions, _IS_YOUNG])
         try:
             (young,) = self.session.ask(
                 f"SELECT {smallest}({self.value})::text FROM {self.session.rows_of} WHERE {where}"
@@ -404,15 +405,16 @@ class _CursorConditions:
 
     # ---- batches -----------------------------------------------------------------------------------
 
-    def enough(self, last: str | None, max_rows: int) -> list[str]:
+    def enough(self, conditions: Sequence[str], last: str | None, max_rows: int) -> list[str]:
         """Find the condition that leaves out the rows that are too many for one batch.
 
         It keeps the first ``max_rows`` new rows, and those up to the value of the next one: so the load sees
         that there are more.
 
+        :param conditions: Those that hold anyway.
         :param last: The cursor's last value; None if there is none yet.
         """
-        fresh = [*self.conditions, f"{named(self.column.name)} IS NOT NULL"]
+        fresh = [*conditions, f"{named(self.column.name)} IS NOT NULL"]
         if last is not None:
             fresh.append(f"{self.value} {self.op('>')} {self.literal(last)}")
         if self.kind in ("float", "double"):
