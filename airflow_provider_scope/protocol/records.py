@@ -35,7 +35,7 @@ from airflow_provider_scope.protocol.bad_records import Quarantined  # noqa: TC0
 from airflow_provider_scope.values import KINDS, FileEntry, FileSlice, Slice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
     from _typeshed import DataclassInstance
 
@@ -373,8 +373,14 @@ class OffsetEntry:
             raise TypeError(msg)
         return self.slice.files
 
-    def with_files(self, files: tuple[FileEntry, ...]) -> OffsetEntry:
-        """Return the same batch with a part of its files."""
+    @property
+    def paths(self) -> list[str]:
+        """The paths of these files."""
+        return [file.path for file in self.files]
+
+    def with_files(self, paths: Container[str]) -> OffsetEntry:
+        """Return the same batch with those of its files alone that have these paths."""
+        files = tuple(file for file in self.files if file.path in paths)
         return replace(self, slice=FileSlice(files, self.slice.highest))
 
     @property

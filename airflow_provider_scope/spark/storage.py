@@ -120,7 +120,7 @@ def check_bzip2(spark: SparkSession, entry: OffsetEntry) -> None:
 
     :raises BadFileError: One does not.
     """
-    paths = [file.path for file in entry.files if file.path.lower().endswith(".bz2")]
+    paths = [path for path in entry.paths if path.lower().endswith(".bz2")]
     heads = at_once(lambda path: read(spark, path, at_most=10), paths)
     odd = [path for path, head in zip(paths, heads, strict=True) if not _BZIP2.fullmatch(head)]
     if odd:
@@ -157,7 +157,7 @@ def _read_statuses(
     spark: SparkSession, entry: OffsetEntry
 ) -> Iterator[tuple[FileEntry, tuple[int, int] | Exception]]:
     """Return each file's modification time and length, or why they are not known."""
-    paths = [file.path for file in entry.files]
+    paths = entry.paths
     most = 1 if all(path.startswith(LOCAL) for path in paths) else LOOKS_AT_ONCE
     yield from zip(entry.files, at_once(lambda path: _read_status(spark, path), paths, most), strict=True)
 

@@ -397,12 +397,11 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
     :raises BadFileError: A file is not of the format.
     :raises SourceUnreadableError: A footer could not be read.
     """
-    paths = [file.path for file in entry.files]
     conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no Python API
     read_footer = (_parquet if kind == "parquet" else _orc)(spark, conf)
     groups: dict[_Footer, list[str]] = {}
     unreadable = []
-    for path, footer in zip(paths, storage.at_once(read_footer, paths), strict=True):
+    for path, footer in zip(entry.paths, storage.at_once(read_footer, entry.paths), strict=True):
         if isinstance(footer, Exception):
             # What Java does not see may be there: its machine has another disk, or locale.
             unreadable.append((path, footer, not storage.is_missing(footer) and _opens(spark, path)))

@@ -102,7 +102,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     :raises BadFileError: A file has lines that the parser would not take for the records that they are.
     :raises BadRecordError: A quote is not closed, and bad records are not put aside.
     """
-    paths = [file.path for file in entry.files]
+    paths = entry.paths
     options = _reader_options(source.options)
     columns = source.columns or columns_in_files(spark, entry, source.options)
     if source.is_multi_line:
@@ -167,7 +167,7 @@ def _records_with_open_quote(
     quotes = quotes_of(spark, options)
     if quotes is None:
         return {}
-    lines = raw_lines(spark, [file.path for file in entry.files], options)
+    lines = raw_lines(spark, entry.paths, options)
     files = [row[FILE] for row in lines.where(quotes.leaves_open("value")).select(FILE).distinct().collect()]
     if not files:
         return {}
@@ -275,7 +275,7 @@ def columns_in_files(spark: SparkSession, entry: OffsetEntry, options: Mapping[s
     :raises BadFileError: The header has a name twice, or an empty one.
     """
     reader_options = _reader_options(options)
-    paths = listing.for_inference([file.path for file in entry.files])
+    paths = listing.for_inference(entry.paths)
     columns = spark.read.format("csv").options(**reader_options).load(paths).schema
     _check_header(spark, entry, reader_options, columns.names)
     return columns

@@ -82,7 +82,7 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     if not columns.fields or T.StructType.fromDDL(text) != columns:
         raise InputError(
             f"The files of batch {entry.seq} have no columns, so none can be inferred. They may not be "
-            f"{plan.files.format}: {', '.join(file.path for file in readable.files[:NAMED])}."
+            f"{plan.files.format}: {', '.join(readable.paths[:NAMED])}."
             if not columns.fields
             else f"The columns of batch {entry.seq} have names that cannot be kept: {text}.",
             kept=KEPT,
@@ -127,8 +127,7 @@ def _infer_json(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.St
     numbers = [number for field in columns for number in _numbers(quoted(field.name), field.dataType)]
     if not numbers:
         return columns
-    paths = [file.path for file in entry.files]
-    rows = json_files.rows_of(spark, paths, columns, source.options).where(f"{RECORD} IS NULL")
+    rows = json_files.rows_of(spark, entry.paths, columns, source.options).where(f"{RECORD} IS NULL")
     lists = rows.selectExpr(f"posexplode(array({', '.join(numbers)})) AS (place, texts)")
     bits = _type_bits(lists.selectExpr("place", "explode(texts) AS text"), values.NUMBERS, source.options)
     all_bits = iter([bits.get(place, values.ANY) for place in range(len(numbers))])

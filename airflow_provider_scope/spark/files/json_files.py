@@ -70,7 +70,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
 
     :raises BadFileError: A file has a text of which Spark's parser would drop or change something.
     """
-    paths = [file.path for file in entry.files]
+    paths = entry.paths
     columns = source.columns
     if columns is None:
         columns = columns_in_files(spark, entry, source.options)
@@ -127,7 +127,7 @@ def columns_in_files(spark: SparkSession, entry: OffsetEntry, options: Mapping[s
     :raises BadFileError: Keys differ in letter case alone.
     """
     reader_options = {**_STRICT, **options}
-    paths = listing.for_inference([file.path for file in entry.files])
+    paths = listing.for_inference(entry.paths)
     try:
         columns = spark.read.format("json").options(**reader_options).load(paths).schema
     except AnalysisException as err:
@@ -159,7 +159,7 @@ def _clashing_keys(
         columns = session.read.format("json").options(**options).load(listing.for_inference([path])).schema
         return [".".join(path) for path in paths_of(columns)]
 
-    paths = [file.path for file in entry.files]
+    paths = entry.paths
     keys_of = dict(zip(paths, storage.at_once(keys, paths, storage.READS_AT_ONCE), strict=True))
     problems = [
         Problem(path, f"it has keys that differ in letter case alone: {', '.join(same)}", hint=_KEYS_HINT)

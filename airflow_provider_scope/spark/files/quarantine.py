@@ -292,7 +292,7 @@ def read_good_files(
         except BadFileError as err:
             error = error or err
             bad_files.update(_faults(spark, entry, prepared, err))
-            entry = entry.with_files(tuple(file for file in entry.files if file.path not in bad_files))
+            entry = entry.with_files({*entry.paths} - bad_files.keys())
     return GoodFiles(None, entry, bad_files, error)
 
 
@@ -304,7 +304,7 @@ def _faults(spark: SparkSession, entry: OffsetEntry, source: Source, err: BadFil
     """
 
     def fault(path: str) -> _Faults:
-        alone = entry.with_files(tuple(file for file in entry.files if file.path == path))
+        alone = entry.with_files([path])
         try:
             with naming_faults(spark, alone):
                 rows = union([piece.judged() for piece in reading.records(spark, alone, source)])
@@ -313,12 +313,11 @@ def _faults(spark: SparkSession, entry: OffsetEntry, source: Source, err: BadFil
             return dict(bad.files)
         return {}
 
-    paths = [file.path for file in entry.files]
     bad_files = dict(err.files)
     if err.__cause__ is not None:
-        alone = storage.at_once(fault, paths, storage.READS_AT_ONCE)
+        alone = storage.at_once(fault, entry.paths, storage.READS_AT_ONCE)
         bad_files = {path: why for file_faults in alone for path, why in file_faults.items()}
-    if not bad_files.keys() & {*paths}:
+    if not bad_files.keys() & {*entry.paths}:
         raise err.__cause__ or err from None
     return bad_files
 

@@ -230,8 +230,7 @@ def _first_in_its_file(
 
     :return: The same, if the file cannot be read again or the record is none of a file.
     """
-    path = path_of(entry, record.file or "")
-    alone = entry.with_files(tuple(file for file in entry.files if file.path == path))
+    alone = entry.with_files([path_of(entry, record.file or "")])
     if not alone.files:
         return record
     try:

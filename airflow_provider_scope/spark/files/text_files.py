@@ -28,8 +28,7 @@ _ENCODING_HINT = "name the encoding of the file: options={'encoding': 'ISO-8859-
 
 def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
     """Read the lines of all files. Spark does not decode them: a check finds bytes that are not UTF-8."""
-    paths = [file.path for file in entry.files]
-    rows = listing.load(spark, "text", paths, source.options)
+    rows = listing.load(spark, "text", entry.paths, source.options)
     is_utf8 = Check("it has bytes that are not UTF-8", "is_valid_utf8(value)", "make_valid_utf8(value)")
     name = source.columns.names[0] if source.columns else "value"
     return [Records(rows, [is_utf8], "make_valid_utf8(value)", [(name, "value")])]
@@ -54,7 +53,7 @@ def check_bytes(spark: SparkSession, entry: OffsetEntry, source: Source, suspect
     """
     if source.is_utf8:
         line = F.first(F.expr(f"left(make_valid_utf8(value), {SHOWN})")).alias("line")
-        bad_lines = lines_of(spark, [file.path for file in entry.files]).where("NOT is_valid_utf8(value)")
+        bad_lines = lines_of(spark, entry.paths).where("NOT is_valid_utf8(value)")
         problems = [
             Problem(row[FILE], "it has bytes that are not UTF-8", row.line, _ENCODING_HINT)
             for row in bad_lines.groupBy(FILE).agg(line).collect()
