@@ -136,12 +136,10 @@ def read_commit(
 def newest_commits(location: str, since: int, storage: Storage) -> tuple[bytes, list[DeltaCommit]] | None:
     """Read the checksum file of the newest commit, and the commits after ``since``, at least the newest one.
 
-    None if one of these files is missing, and for a table on a disk of this machine, where nothing is copied.
+    None if one of these files is missing.
 
     :raises TableUnreadableError: The log could not be read.
     """
-    if location.startswith(SCHEME):
-        return None
     log = _listed(storage, location)
     first = min(since + 1, log.newest)
     if log.newest < max(since, 0) or log.missing_from(first) is not None:

@@ -1,8 +1,7 @@
 """What the table's log says about the pipeline: the truth on which every recovery relies.
 
-A table's checkpoint names every file of the table, and may have gigabytes. Most probes of a remote table do
-without it: with each commit, Delta on Spark writes a checksum file, which names the table's id and the newest
-transactions.
+A table's checkpoint names every file of the table, and may have gigabytes. Most probes do without it: with
+each commit, Delta on Spark writes a checksum file, which names the table's id and the newest transactions.
 """
 
 from __future__ import annotations

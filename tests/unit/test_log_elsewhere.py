@@ -8,14 +8,16 @@ import random
 import shutil
 import time
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from airflow_provider_scope.delta import log as delta_log
+from airflow_provider_scope.delta import probe as delta_probe
 from airflow_provider_scope.delta.log import newest_version, table_columns
-from airflow_provider_scope.delta.probe import changes, probe
+from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
@@ -25,6 +27,7 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol.records import TableIdentity
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE, TableState
+from airflow_provider_scope.scope.fate import changes
 from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -102,10 +105,12 @@ class Two:
         return TableIdentity(str(self.table().metadata().id), None)
 
     def same_since(self, baseline: tuple[TableIdentity | None, int]) -> TableState:
-        """See that both show the same batches since a record, and give what they show."""
-        here = probe(self.here, PIPELINE, baseline, DISK)
-        assert probe(self.there, PIPELINE, baseline, self.storage) == here
-        return here
+        """See that both show the batches since a record that the whole log shows, and give them."""
+        with mock.patch.object(delta_probe, "newest_commits", return_value=None):
+            whole = probe(self.here, PIPELINE, baseline, DISK)
+        assert probe(self.here, PIPELINE, baseline, DISK) == whole
+        assert probe(self.there, PIPELINE, baseline, self.storage) == whole
+        return whole
 
     def same(self, baseline: tuple[TableIdentity | None, int] = (None, -1)) -> TableState:
         """See that both give one answer, and give it."""
@@ -183,7 +188,7 @@ def test_a_log_that_was_cleaned_behind_the_baseline_is_an_unknown_outcome(two):
     for version in range(3):
         two.log(f"{version:020}.json").unlink()
     assert two.same((two.identity(), 2)).version == 4
-    for where, storage in ((two.here, None), (two.there, two.storage)):
+    for where, storage in ((two.here, DISK), (two.there, two.storage)):
         with pytest.raises(BatchOutcomeUnknownError, match="versions 2 to 4"):
             probe(where, PIPELINE, (two.identity(), 1), storage)
 
@@ -203,8 +208,8 @@ def test_changes_are_the_same(two):
     for seq in range(4):
         two.append(seq)
     two.table().restore(2)
-    here = changes(two.here, 0, 4, "mark", DISK)
-    assert changes(two.there, 0, 4, "mark", two.storage) == here
+    here = changes(two.here, 0, 4, DISK)
+    assert changes(two.there, 0, 4, two.storage) == here
     assert [one.adds for one in here] == [True, True, True, False]
 
 
@@ -250,7 +255,7 @@ def test_a_hole_that_stays_is_unreadable(two):
     for seq in range(4):
         two.append(seq)
     two.log(f"{2:020}.json").unlink()
-    for where, storage in ((two.here, None), (two.there, two.storage)):
+    for where, storage in ((two.here, DISK), (two.there, two.storage)):
         with pytest.raises(TableUnreadableError, match="lacks version 2, and there is no checkpoint"):
             probe(where, PIPELINE, (None, -1), storage)
 
@@ -266,7 +271,7 @@ def test_who_may_not_look_is_not_told_that_there_is_no_table(two):
         with pytest.raises(TableUnreadableError, match="could not be read"):
             look()
     with pytest.raises(StorageError):
-        changes(two.there, -1, 0, "mark", two.storage)
+        changes(two.there, -1, 0, two.storage)
 
 
 def test_a_log_that_is_too_large_is_refused(two, monkeypatch):
@@ -350,7 +355,7 @@ def test_a_log_that_spark_cleaned(two, spark):
     assert f"{0:020}.json" not in left
     found = two.same((two.identity(), 4))
     assert (found.version, found.txn) == (5, 4)
-    for where, storage in ((two.here, None), (two.there, two.storage)):
+    for where, storage in ((two.here, DISK), (two.there, two.storage)):
         with pytest.raises(BatchOutcomeUnknownError):
             probe(where, PIPELINE, (two.identity(), 1), storage)
 
@@ -364,6 +369,16 @@ def test_an_idle_look_reads_one_commit_and_no_checkpoint(two):
 
     assert (found.txn, found.version, found.committed) == (11, 11, {})
     assert two.storage.read_names == [f"{11:020}.crc", f"{11:020}.json"]
+
+
+def test_an_idle_look_at_a_disk_does_not_open_the_table(two, monkeypatch):
+    """That reads all commits since the checkpoint, and each run would do so twice."""
+    for seq in range(3):
+        two.append(seq)
+    baseline = (two.identity(), 2)
+    monkeypatch.delattr(delta_log, "DeltaTable")
+
+    assert probe(two.here, PIPELINE, baseline, DISK).txn == 2
 
 
 def test_what_came_since_the_record_is_read_and_nothing_else(two):
