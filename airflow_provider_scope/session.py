@@ -37,7 +37,7 @@ from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.settings import EXACT
 from airflow_provider_scope.spark.target import Target
-from airflow_provider_scope.specs.write import Merge, Replace, for_plan, write_from
+from airflow_provider_scope.specs.write import Replace, for_plan, warning_of, write_from
 from airflow_provider_scope.stores.protocol import canonical_uri, open_storage
 from airflow_provider_scope.values import CursorSlice, RowSlice
 
@@ -105,9 +105,9 @@ def load(  # the arguments are the API
     :raises InputError: An argument is not valid, or the rows do not fit; nothing was written.
     :raises ScopeProviderError: See ``exceptions``.
     """
-    how = write_from(write)
-    if isinstance(how, Merge) and not (how.primary_key or how.merge_key):
-        warnings.warn("Merge has neither primary_key nor merge_key: rows are added", stacklevel=2)
+    spec = write_from(write)
+    if warning := warning_of(spec):
+        warnings.warn(warning, stacklevel=2)
     if now is not None and (not isinstance(now, datetime) or now.utcoffset() is None):
         raise InputError(
             f"now={now!r} is not a datetime with a time zone.",
@@ -122,13 +122,13 @@ def load(  # the arguments are the API
         _encoded(state)
     table = canonical_uri(os.fspath(target))
     log = CheckpointLog(open_storage(table), f"{table}/_checkpoint")
-    replaces = isinstance(how, Replace)
-    where = how.where if isinstance(how, Replace) else None
+    replaces = isinstance(spec, Replace)
+    where = spec.where if isinstance(spec, Replace) else None
     # What may not be left to the caller's session.
     exact = with_settings(spark, {name: setting.value for name, setting in EXACT.items()})
     with Address(table=table).completes_errors(), exact:
         forgets = full_refresh or (replaces and cursor is not None)
-        engine = _Session(spark, _rows(spark, data, schema), how, now, log, state, cursor, forgets=forgets)
+        engine = _Session(spark, _rows(spark, data, schema), spec, now, log, state, cursor, forgets=forgets)
         audit = AuditFiles(log, compaction_interval=10, retention_files=100)
         execution = MicroBatchExecution(
             log, audit, _Rows(engine.load_id), engine, now_ms=now_ms, new_id=lambda: str(uuid.uuid4())

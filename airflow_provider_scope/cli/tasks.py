@@ -21,7 +21,7 @@ from airflow_provider_scope.protocol.dry_run import InMemory
 from airflow_provider_scope.protocol.intervals import IntervalLog
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.sources.files.source import Files
-from airflow_provider_scope.specs import Checkpoint, FileSource, Replace
+from airflow_provider_scope.specs import Checkpoint, Replace
 from airflow_provider_scope.specs.ingest import ARGUMENTS
 from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.validation import from_dict
@@ -321,7 +321,7 @@ def _check_first_interval(ingest: Ingest, table: str, log: CheckpointLog, engine
     any_interval = IntervalLog(log.storage, log.location, Window(0, 1))
     is_allowed = isinstance(ingest.write, Replace) or ingest.first_run == "add"
     # A cursor begins at the start of the interval, which says what is new.
-    is_checked = isinstance(ingest.source, FileSource) and not is_allowed
+    is_checked = ingest.source.file_roots and not is_allowed
     if is_checked and first_run.table_of_others(any_interval, engine, table):
         raise recovery.rows_of_others(table, log.location, Files.begins_after, any_interval.window.name)
 

@@ -92,8 +92,8 @@ class ClusterEngine(PlanEngine):
         self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
     ) -> None:
         while entries:
-            given = self._finish_begun(work, entries, fence=fence)
-            rest = [entry for entry in entries if entry.seq not in given]
+            seqs = self._finish_begun(work, entries, fence=fence)
+            rest = [entry for entry in entries if entry.seq not in seqs]
             if rest:
                 name = self._begin(work, rest, fence=fence)
                 if self._is_cancelled:
@@ -214,16 +214,16 @@ class ClusterEngine(PlanEngine):
         path = _path(work, name)
         plan = self.storage.read(path)
         # Of whatever version of this package: its batches are all that is needed.
-        given: list[int] = json.loads(plan)["batches"] if plan else []
+        seqs: list[int] = json.loads(plan)["batches"] if plan else []
         events = ApplicationEvents(self.report)
-        events.given = len(given)
+        events.batch_count = len(seqs)
         for event in self._events(path):
             events.take(event)
         events.check(f"The application's name is {name}")
         job = self.manager.get_job(name)
-        if events.done < len(given) and (job is None or outcome(job) != "succeeded"):
+        if events.done < len(seqs) and (job is None or outcome(job) != "succeeded"):
             raise self._failure(name, job)
-        return given
+        return seqs
 
     def _events(self, path: str) -> Iterator[dict[str, Any]]:
         """Yield what an application told; a line that is not whole yet is none."""

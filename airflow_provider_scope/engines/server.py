@@ -114,7 +114,7 @@ class ServedHook(SubmitHook):
     def _server_name(self, variables: Mapping[str, str]) -> str:
         """Return the name of a server's socket: it tells nothing of the secrets among the settings."""
         defaults = defaults_file()
-        is_there = defaults is not None and defaults.exists()
+        has_defaults = defaults is not None and defaults.exists()
         started_with = [
             self._submit_command("", "", []),
             self._of_server,
@@ -122,7 +122,7 @@ class ServedHook(SubmitHook):
             hashlib.sha256(self._archive.read_bytes()).hexdigest(),
             version("pyspark"),
             sys.version,
-            defaults.read_text(encoding="utf-8", errors="replace") if defaults and is_there else "",
+            defaults.read_text(encoding="utf-8", errors="replace") if defaults and has_defaults else "",
         ]
         text = json.dumps(started_with, sort_keys=True).encode()
         return hmac.new(_key(), text, hashlib.sha256).hexdigest()[:24]

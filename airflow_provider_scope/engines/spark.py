@@ -165,12 +165,12 @@ class SubmitEngine(PlanEngine):
         self._hook = self._make_hook(archive, events)
         if self._cancelled:
             self._hook.end()
-        batches = counted(events.given, "batch", "batches")
+        batches = counted(events.batch_count, "batch", "batches")
         self.report(f"{self._hook.beginning.format(batches)}. Spark's log: {self.log_file}")
         try:
             self._hook.run(application.SCRIPT, arguments)
         except ScopeProviderError as err:
-            if self._cancelled or (events.failure is None and events.done < events.given):
+            if self._cancelled or (events.failure is None and events.done < events.batch_count):
                 raise
             if events.failure is None:
                 # The caller looks at the table, which knows better than the end of a process.
@@ -219,7 +219,7 @@ class ApplicationEvents:
         write_plan: Callable[[Sequence[OffsetEntry]], None] | None = None,
         more: More | None = None,
     ) -> None:
-        self.given = self.done = 0
+        self.batch_count = self.done = 0
         """How many batches it was given, and has committed."""
         self.failure: ScopeProviderError | None = None
         """The error that ended it, as it told it."""
@@ -231,7 +231,7 @@ class ApplicationEvents:
         self._warned: set[str] = set()
 
     def give(self, entries: Sequence[OffsetEntry]) -> None:
-        self.given += len(entries)
+        self.batch_count += len(entries)
         if self._write_plan:
             self._write_plan(entries)
 

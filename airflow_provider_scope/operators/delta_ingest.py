@@ -34,7 +34,7 @@ from airflow_provider_scope.operators.base import (
     without_assets,
 )
 from airflow_provider_scope.protocol.commands import Address
-from airflow_provider_scope.specs import Checkpoint, Merge, ScopeEngine, SparkEngine, TableSpec
+from airflow_provider_scope.specs import Checkpoint, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.specs.engine import may_outlive_task
 from airflow_provider_scope.specs.ingest import (
     ARGUMENTS,
@@ -45,7 +45,7 @@ from airflow_provider_scope.specs.ingest import (
     ingest_from,
     mode_from,
 )
-from airflow_provider_scope.specs.write import WriteSpec, write_to_dict
+from airflow_provider_scope.specs.write import WriteSpec, warning_of, write_to_dict
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -216,10 +216,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             index = context["ti"].map_index if _is_mapped(context["ti"]) else None
             address = address_of(ingest, (self.dag_id, self.task_id), index, self.storage_conn_id)
             run = self._run_context(context, resumed=resumed)
-            if isinstance(ingest.write, Merge) and not (ingest.write.primary_key or ingest.write.merge_key):
-                self.log.warning(
-                    "Merge has neither primary_key nor merge_key: rows are added, as with append"
-                )
+            if warning := warning_of(ingest.write):
+                self.log.warning(warning)
             execution, request, self._runner = assemble(ingest, run)
             address = replace(address, table=address.table or request.table)
             report = execution.run(replace(request, first_batch=first_batch, address=address))

@@ -181,6 +181,13 @@ def write_from(value: Any) -> Write:
     raise validation.bad("write", value, "'append', 'replace', Replace(where=…), Merge(…) or Scd2(…)")
 
 
+def warning_of(write: Write) -> str:
+    """Say what of a write is probably not meant; empty if nothing is."""
+    if isinstance(write, Merge) and not (write.primary_key or write.merge_key):
+        return "Merge has neither primary_key nor merge_key: rows are added, as with append"
+    return ""
+
+
 def write_to_dict(write: WriteSpec) -> dict[str, Any]:
     """Make the dict of which ``write_from`` makes the write."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(write, cls))

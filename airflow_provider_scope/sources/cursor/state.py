@@ -102,9 +102,9 @@ def _text(bound: Bound) -> bytes | None:
 def _reaches(upper: Sequence[Any], lower: Sequence[Any]) -> bool:
     """Return whether the largest value of one range is not below the smallest of another."""
     (first, end), (start, stop) = upper, lower
-    high, is_in = (end, False) if end > first else (first, True)
-    low, is_there = (start, True) if stop > start else (stop, False)
-    return bool(high > low or (is_in and is_there and high == low))
+    high, has_high = (end, False) if end > first else (first, True)
+    low, has_low = (start, True) if stop > start else (stop, False)
+    return bool(high > low or (has_high and has_low and high == low))
 
 
 def window_bounds(window: Window) -> tuple[Bound, Bound]:
