@@ -50,7 +50,7 @@ class AdlsGen1Hook(ServiceHook):
 
     @cached_property
     def _client(self) -> WebHdfsClient:
-        return WebHdfsClient(self._http, self.service.authority)
+        return WebHdfsClient(self._http, f"adl://{self.service.authority}")
 
     def get_conn(self) -> WebHdfsClient:
         """Return the client.

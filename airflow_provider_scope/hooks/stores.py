@@ -62,7 +62,7 @@ def open_hdfs(uri: str, conn_id: str | None, connection: Connection | None) -> S
     """
     # Not with the module: it imports requests, and Dag files import this one.
     from airflow_provider_scope.stores.http import HttpClient
-    from airflow_provider_scope.stores.webhdfs import HDFS, HDFS_TLS, WebHdfsClient
+    from airflow_provider_scope.stores.webhdfs import WebHdfsClient
 
     fields = fields_of(conn_id, connection)
     scheme, _, rest = uri.partition("://")
@@ -74,14 +74,13 @@ def open_hdfs(uri: str, conn_id: str | None, connection: Connection | None) -> S
         if named and host not in named:
             raise fields.for_another("cluster", ", ".join(named), host)
     user = (fields.login if fields else None) or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-    tls = scheme == "swebhdfs"
     http = HttpClient(
-        f"{'https' if tls else 'http'}://{authority}",
+        f"{'https' if scheme == 'swebhdfs' else 'http'}://{authority}",
         None,
         user=user,
         **(fields.requests() if fields else {}),
     )
-    client = WebHdfsClient(http, authority, dialect=HDFS_TLS if tls else HDFS)
+    client = WebHdfsClient(http, f"{scheme}://{authority}")
     return Store(storage=WebHdfsStorage(client), environment={"HADOOP_USER_NAME": user})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from airflow_provider_scope.stores.http import HttpClient
 
 
-API_VERSION = "2018-09-01"
-"""The version whose pages have a continuation token."""
+_VERSION = {"api-version": "2018-09-01"}
+"""Of Gen1: the version whose pages have a continuation token."""
 
 BLOCK_BYTES = 4 * 1024 * 1024
-"""Bytes of one read or write."""
+"""Bytes of one read, and of one write on Gen1."""
 
 PAGE_SIZE = 4000
 """Entries of one page that both of Microsoft's clients ask for; the service may give fewer."""
@@ -40,23 +40,6 @@ WALK_THREADS = 8
 
 _READ_TRIES = 5
 """How often a file is read if it is replaced meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """The differences between the services that speak WebHDFS."""
-
-    scheme: str
-    block_bytes: int | None
-    """Most bytes of one write; None if there is no limit."""
-    version: Mapping[str, str] = field(default_factory=dict)
-    is_gen1: bool = False
-    """Reads and writes need no redirect, and a page of a folder has a continuation token."""
-
-
-GEN1 = Dialect("adl://", BLOCK_BYTES, {"api-version": API_VERSION}, is_gen1=True)
-HDFS = Dialect("webhdfs://", None)
-HDFS_TLS = Dialect("swebhdfs://", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,21 +65,19 @@ class Page:
 
 
 class WebHdfsClient:
-    """The files of one account or cluster. Paths are ``adl://<authority>/…`` or ``/…``, unencoded.
+    """The files of one account or cluster. Paths are ``<root>/…`` or ``/…``, unencoded.
 
-    :param authority: The account's host, such as ``acme.azuredatalakestore.net``, or the namenode's host
-        and port; it is the authority of the URIs, whatever host the requests go to.
+    :param root: How its URIs begin, whatever host the requests go to: ``adl://acme.azuredatalakestore.net``, or
+        ``webhdfs://`` or ``swebhdfs://`` with the namenode's host and port.
     """
 
-    def __init__(
-        self, http: HttpClient, authority: str, *, threads: int = WALK_THREADS, dialect: Dialect = GEN1
-    ) -> None:
+    def __init__(self, http: HttpClient, root: str, *, threads: int = WALK_THREADS) -> None:
         self.http = http
-        self._authority = authority
-        self._dialect = dialect
+        self._root = root
         self._threads = threads
-        self._root = f"{dialect.scheme}{authority}"
-        self._has_batches = not dialect.is_gen1
+        self._is_gen1 = root.startswith("adl://")
+        """Reads and writes need no redirect, and a page of a folder has a continuation token."""
+        self._has_batches = not self._is_gen1
 
     def uri(self, path: str) -> str:
         """Return the canonical URI of a path.
@@ -133,11 +114,11 @@ class WebHdfsClient:
             if not is_unsupported(answer):
                 return parse_batch(self._listing(answer, folder, doing), doing)
             self._has_batches = False
-        params = {"listSize": str(size)} if self._dialect.is_gen1 else {}
+        params = {"listSize": str(size)} if self._is_gen1 else {}
         if after:
             params["listAfter"] = after
         answer = self._call("GET", folder, "LISTSTATUS", doing, params)
-        is_whole = not self._dialect.is_gen1
+        is_whole = not self._is_gen1
         return parse_page(self._listing(answer, folder, doing), doing, is_whole=is_whole)
 
     def _listing(self, answer: Answer, folder: str, doing: str) -> Any:
@@ -279,7 +260,7 @@ class WebHdfsClient:
         :raises ServiceError: It is not known what the file holds.
         """
         doing = f"write {self.uri(path)}"
-        block = self._dialect.block_bytes or len(data) or 1
+        block = BLOCK_BYTES if self._is_gen1 else len(data) or 1
 
         def attempt() -> None:
             self._create(path, data[:block], doing)
@@ -364,14 +345,14 @@ class WebHdfsClient:
 
     def _open(self, path: str, offset: int, length: int, doing: str) -> bytes | None:
         params = {"offset": str(offset), "length": str(length)}
-        if self._dialect.is_gen1:
+        if self._is_gen1:
             params["read"] = "true"
         answer = self._call("GET", path, "OPEN", doing, params)
         return None if is_missing(answer) else accepted(answer, doing).body
 
     def _create(self, path: str, data: bytes, doing: str) -> None:
         params = {"overwrite": "true"}
-        if self._dialect.is_gen1:
+        if self._is_gen1:
             # write=true: the body goes to this URL, without WebHDFS's redirect.
             params |= {"write": "true", "syncFlag": "CLOSE"}
         accepted(self._call("PUT", path, "CREATE", doing, params, data=data), doing)
@@ -391,20 +372,20 @@ class WebHdfsClient:
             method,
             "/webhdfs/v1" + quote(self._inside(path)),
             doing=doing,
-            params={"op": operation, **self._dialect.version, **(params or {})},
+            params={"op": operation, **(_VERSION if self._is_gen1 else {}), **(params or {})},
             data=data,
             repeatable=repeatable,
-            in_two_steps=data is not None and not self._dialect.is_gen1,
+            in_two_steps=data is not None and not self._is_gen1,
         )
 
     def _inside(self, path: str) -> str:
         """Return the path inside the account, without empty parts."""
         inside = path
-        scheme = self._dialect.scheme
-        if path.startswith(scheme):
-            authority, slash, rest = path[len(scheme) :].partition("/")
-            if authority.casefold() != self._authority.casefold():
-                raise bad_path(path, f"a path of the account {self._authority}")
+        scheme, _, authority = self._root.partition("://")
+        if path.startswith(f"{scheme}://"):
+            named, slash, rest = path.removeprefix(f"{scheme}://").partition("/")
+            if named.casefold() != authority.casefold():
+                raise bad_path(path, f"a path of the account {authority}")
             inside = slash + rest
         if inside and not inside.startswith("/"):
             raise bad_path(path, f"{self._root}/… or an absolute path")

@@ -17,12 +17,11 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.http import HttpClient
-from airflow_provider_scope.stores.webhdfs import HDFS, Page, Status, WebHdfsClient
+from airflow_provider_scope.stores.webhdfs import Page, Status, WebHdfsClient
 from airflow_provider_scope.values import FileEntry
 from tests.client.server import DROP, Asked, Reply, client_of, fixed_tokens, serving
 
-AUTHORITY = "acme.azuredatalakestore.net"
-ROOT = f"adl://{AUTHORITY}"
+ROOT = "adl://acme.azuredatalakestore.net"
 
 
 def remote(exception: str) -> dict[str, object]:
@@ -73,7 +72,7 @@ class Tree:
 
 
 def gen1(server, waits=None, **options) -> WebHdfsClient:
-    return WebHdfsClient(client_of(server.url, waits, **options), AUTHORITY, threads=3)
+    return WebHdfsClient(client_of(server.url, waits, **options), ROOT, threads=3)
 
 
 def test_a_page_has_its_entries_and_where_the_next_one_begins(server):
@@ -496,7 +495,7 @@ CLUSTER = "namenode:9870"
 def hdfs(server, waits=None, **options) -> WebHdfsClient:
     repeating = Repeating(sleep=waits or [].append)
     http = HttpClient(server.url, options.pop("tokens", None), user="me", repeating=repeating, **options)
-    return WebHdfsClient(http, CLUSTER, threads=3, dialect=HDFS)
+    return WebHdfsClient(http, f"webhdfs://{CLUSTER}", threads=3)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def jobs(emulator: Emulator, **options) -> AdlaClient:
 
 
 def files(emulator: Emulator, **options) -> WebHdfsClient:
-    return WebHdfsClient(client_of(emulator.url, **options), "acme.azuredatalakestore.net")
+    return WebHdfsClient(client_of(emulator.url, **options), "adl://acme.azuredatalakestore.net")
 
 
 @pytest.mark.parametrize("duplicate_put", ["idempotent", "conflict"])

@@ -35,20 +35,20 @@ def _gen1(uri: str, address: str, page_size: int, options: dict[str, Any]) -> St
     from airflow_provider_scope.stores.calls import Token, Tokens
     from airflow_provider_scope.stores.hdfs import WebHdfsStorage
     from airflow_provider_scope.stores.http import HttpClient
-    from airflow_provider_scope.stores.webhdfs import GEN1, WebHdfsClient
+    from airflow_provider_scope.stores.webhdfs import WebHdfsClient
 
     http = HttpClient(address, Tokens(lambda: Token("token-1", 4_000_000_000.0)), **options)
-    return WebHdfsStorage(WebHdfsClient(http, GEN1_AUTHORITY, dialect=GEN1))
+    return WebHdfsStorage(WebHdfsClient(http, f"adl://{GEN1_AUTHORITY}"))
 
 
 def _hdfs(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
     from airflow_provider_scope.stores.hdfs import WebHdfsStorage
     from airflow_provider_scope.stores.http import HttpClient
-    from airflow_provider_scope.stores.webhdfs import HDFS, WebHdfsClient
+    from airflow_provider_scope.stores.webhdfs import WebHdfsClient
 
     http = HttpClient(address, None, user=HDFS_USER, **options)
     authority = uri.removeprefix("webhdfs://").partition("/")[0]
-    return WebHdfsStorage(WebHdfsClient(http, authority, dialect=HDFS))
+    return WebHdfsStorage(WebHdfsClient(http, f"webhdfs://{authority}"))
 
 
 def _s3(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
