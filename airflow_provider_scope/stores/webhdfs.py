@@ -67,8 +67,8 @@ class Page:
 class WebHdfsClient:
     """The files of one account or cluster. Paths are ``<root>/…`` or ``/…``, unencoded.
 
-    :param root: How its URIs begin, whatever host the requests go to: ``adl://acme.azuredatalakestore.net``, or
-        ``webhdfs://`` or ``swebhdfs://`` with the namenode's host and port.
+    :param root: How its URIs begin, whatever host the requests go to: ``adl://acme.azuredatalakestore.net``,
+        or ``webhdfs://`` or ``swebhdfs://`` with the namenode's host and port.
     """
 
     def __init__(self, http: HttpClient, root: str, *, threads: int = WALK_THREADS) -> None:
