@@ -94,7 +94,7 @@ def status(args: Namespace) -> None:
         say("what next   the table and the log fit together; the next run begins with the open batches")
         say("            (the task's log says why the last run left them open)")
     else:
-        new = "rows" if view.newest and view.newest.slice.has_state else "files"
+        new = "rows" if view.has_state else "files"
         say(f"what next   the table and the log fit together; the next run looks for new {new}")
         if source_problem is None:
             say("            (the source was not looked at: `airflow scope plan DAG TASK` does that)")
@@ -165,13 +165,12 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
     pinned = pinned_columns(log, view)
     if pinned:
         say(f"columns     inferred: {pinned}")
-    has_state = view.newest is not None and view.newest.slice.has_state
     if view.refresh_start is not None:
         is_open = view.refresh_start in {entry.seq for entry in view.open}
-        items = "rows" if has_state else "files"
+        items = "rows" if view.has_state else "files"
         new = f"batch {view.refresh_start} takes all {items} as new, and is open"
         say(f"refresh     {new if is_open else f'all {items} counted as new at batch {view.refresh_start}'}")
-    if has_state:
+    if view.has_state:
         lost = f"not known; {only_refresh(log.location)}"
         say(f"state       {lost if view.is_state_lost else state_text(view.state, log.location)}")
         if view.is_state_lost and not view.open:

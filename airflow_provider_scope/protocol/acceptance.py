@@ -96,13 +96,13 @@ def accept_table(
     for _ in range(ROUNDS):
         reading = _read(log, engine, table)
         if not reading.is_refused:
-            if reading.view.accepted and reading.view.accepted.after_commit >= reading.newest_commit:
-                return reading.view.accepted  # another command was faster
+            if acceptance := recovery.in_force(reading.view.last_commit, reading.view.accepted):
+                return acceptance  # another command was faster
             if not closed:
                 raise _nothing_to_accept(table)
         consequences = _consequences(reading, reload_undecidable=reload_undecidable)
         newest = reading.view.newest
-        if newest and newest.slice.has_state and not reading.view.open:
+        if newest and reading.view.has_state and not reading.view.open:
             log.put_offset(replace(newest, seq=newest.seq + 1, mode="empty", where=None))
         elif to_close := _to_close(reading, consequences, closed):
             for entry in to_close:
@@ -143,14 +143,6 @@ class _Reading:
     @property
     def table(self) -> str:
         return self.view.location
-
-    @property
-    def has_state(self) -> bool:
-        return self.view.newest is not None and self.view.newest.slice.has_state
-
-    @property
-    def newest_commit(self) -> int:
-        return self.records[-1].seq if self.records else -1
 
     @property
     def txn(self) -> int:
@@ -223,7 +215,7 @@ def _to_close(reading: _Reading, consequences: Consequences, closed: Collection[
     :param closed: Batches that this command has closed.
     """
     log = reading.log
-    if reading.has_state:
+    if reading.view.has_state:
         to_close = [] if reading.is_refreshing else [*reading.waiting[-1:]]
     else:
         coming_again = {*consequences.open_rolled_back} - {*closed}
@@ -247,7 +239,7 @@ def _acceptance(reading: _Reading, consequences: Consequences) -> Acceptance:
 
 
 def _consequences(reading: _Reading, *, reload_undecidable: bool) -> Consequences:
-    consequences = (_consequences_by_state if reading.has_state else _consequences_by_history)(reading)
+    consequences = (_consequences_by_state if reading.view.has_state else _consequences_by_history)(reading)
     if consequences.problem and not reload_undecidable:
         raise consequences.problem
     return consequences
@@ -297,8 +289,8 @@ def _consequences_by_state(reading: _Reading) -> Consequences:
     lost = (r for r in reading.records if not r.abandoned and has_lost_rows(r, table_state))
     return Consequences(
         table=table_state,
-        newest_commit=reading.newest_commit,
-        needs_transaction=reading.txn < reading.newest_commit,
+        newest_commit=view.newest_commit,
+        needs_transaction=reading.txn < view.newest_commit,
         rolled_back=tuple(record for record in lost if record.seq >= (view.overwrite_start or 0)),
         open_rolled_back=tuple(rolled_back),
         seen_version=_seen_version(table_state, in_table),
@@ -349,8 +341,8 @@ def _consequences_by_history(reading: _Reading) -> Consequences:
         problem = _set_back_below(reading.table, records[0], vacuumed)
     return Consequences(
         table=table_state,
-        newest_commit=reading.newest_commit,
-        needs_transaction=reading.txn < reading.newest_commit,
+        newest_commit=view.newest_commit,
+        needs_transaction=reading.txn < view.newest_commit,
         rolled_back=lost,
         open_rolled_back=tuple(sorted([*opened.rolled_back, *opened.undecidable])),
         seen_version=_seen_version(table_state, opened.versions),

@@ -85,12 +85,18 @@ class TableState:
 MISSING_TABLE = TableState(None, -1, None, {})
 
 
+def in_force(last_commit: CommitRecord | None, accepted: Acceptance | None) -> Acceptance | None:
+    """Return the acceptance if no batch was recorded after it: then it describes the table."""
+    newest_commit = last_commit.seq if last_commit else -1
+    return accepted if accepted and accepted.after_commit >= newest_commit else None
+
+
 def baseline(
     pipeline: Pipeline, last_commit: CommitRecord | None, accepted: Acceptance | None
 ) -> tuple[TableIdentity | None, int]:
     """Return the identity that the table must have, and the version it had when that was written down."""
-    if accepted and accepted.after_commit >= (last_commit.seq if last_commit else -1):
-        return accepted.table, accepted.table_version
+    if acceptance := in_force(last_commit, accepted):
+        return acceptance.table, acceptance.table_version
     if last_commit:
         return last_commit.table, last_commit.table_version
     return pipeline.table, -1 if pipeline.table_version is None else pipeline.table_version
@@ -101,9 +107,9 @@ def first_in_table(last_commit: CommitRecord | None, accepted: Acceptance | None
 
     No transaction could be put in their place, so the first batch needs a table without any of them.
     """
-    if last_commit is None or last_commit.table is not None:
+    if last_commit is None or last_commit.table is not None or in_force(last_commit, accepted):
         return 0
-    return 0 if accepted and accepted.after_commit >= last_commit.seq else last_commit.seq + 1
+    return last_commit.seq + 1
 
 
 _REFRESH = "run the task once with full_refresh=True, which replaces all rows"

@@ -135,7 +135,7 @@ def _why_not(view: LogView) -> str:
 
 def _boundary(log: CheckpointLog, view: LogView, below: int) -> Boundary | None:
     """Return the states that may still be read; None if the source has none."""
-    if view.newest is None or not view.newest.slice.has_state:
+    if not view.has_state:
         return None
     records = [record for seq in range(below, view.next_seq) if (record := log.find_commit(seq))]
     states = [record.state for record in records]

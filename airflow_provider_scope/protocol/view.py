@@ -71,6 +71,16 @@ class LogView:
         return recovery.baseline(self.pipeline, self.last_commit, self.accepted)
 
     @property
+    def newest_commit(self) -> int:
+        """The number of the newest commit record; -1 if there is none."""
+        return self.last_commit.seq if self.last_commit else -1
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the source has a state; not known before there is an entry."""
+        return self.newest is not None and self.newest.slice.has_state
+
+    @property
     def state(self) -> str | None:
         """The state of the source after the newest batch, for sources that have one."""
         return self.last_commit.state if self.last_commit else None
@@ -407,8 +417,8 @@ def _state_after(view: LogView, entry: OffsetEntry, committed: CommittedBatch) -
         # What was abandoned has read nothing: the next batch goes on where it would have begun.
         return entry.slice.before, False
     # The table is an older one than that of the batch: the acceptance tells whose rows it has.
-    if accepted and accepted.after_commit >= (last.seq if last else -1):
-        return accepted.state, accepted.state_unknown
+    if acceptance := recovery.in_force(last, accepted):
+        return acceptance.state, acceptance.state_unknown
     return (last.state, last.state_unknown) if last else (None, False)
 
 
@@ -430,8 +440,7 @@ def accept_missing_table(log: CheckpointLog, view: LogView) -> Acceptance:
     Of an older record, whatever table that batch makes would be another one.
     """
     number = view.accepted.number + 1 if view.accepted else 0
-    after = view.last_commit.seq if view.last_commit else -1
-    return log.put(Acceptance(number=number, after_commit=after, table=None, table_version=-1))
+    return log.put(Acceptance(number=number, after_commit=view.newest_commit, table=None, table_version=-1))
 
 
 def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:
@@ -454,6 +463,5 @@ def newest_not_abandoned(log: CheckpointLog, view: LogView, floor: int) -> Commi
 
 def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]:
     """Return the batches that have a commit record, from ``first`` on, as a report shows them."""
-    last = view.last_commit.seq if view.last_commit else -1
-    records = [record for seq in log.kept(first, last + 1) if (record := log.find_commit(seq))]
+    records = [record for seq in log.kept(first, view.newest_commit + 1) if (record := log.find_commit(seq))]
     return [BatchReport.of(log.offset(record.seq), record) for record in records]
