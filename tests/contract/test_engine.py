@@ -29,7 +29,7 @@ from airflow_provider_scope.protocol.records import encode_offset
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
 from airflow_provider_scope.specs import SparkEngine
 from airflow_provider_scope.stores.local import LocalStorage
-from tests.crash.scope_emulator import EmulatorWorld, Process
+from tests.crash.scope_emulator import EmulatorWorld
 from tests.crash.spark_world import SparkWorld
 from tests.crash.world import DeltaWorld, MemoryWorld
 from tests.support.delta_engine import TABLE, local
@@ -154,9 +154,8 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
         case "spark runner":
             world = SparkWorld(tmp_path)
         case "scope runner":
-            started = Process(tmp_path, "resume")  # that one is not started: this one is
-            started.url = request.getfixturevalue("start_emulator")(tmp_path).url
-            world = EmulatorWorld(tmp_path, started)
+            emulator = request.getfixturevalue("start_emulator")(tmp_path)
+            world = EmulatorWorld(tmp_path, emulator.url)
         case _:
             world = DeltaWorld(tmp_path)
     if request.param == "spark":
