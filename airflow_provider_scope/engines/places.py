@@ -16,7 +16,7 @@ from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.stores.local import SCHEME, local_path
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
 from airflow_provider_scope.validation import is_deferred
-from airflow_provider_scope.values import FileEntry, is_below
+from airflow_provider_scope.values import TEXT_FORMATS, FileEntry, is_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +76,9 @@ def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str])
             metadata_table = resolved(canonical_uri(source.metadata_table))
             _check_metadata(metadata_table, (source_table, tables[0], checkpoint))
     if roots:
-        rules = Rules.of(files_of(source), now_ms=0)
+        files = files_of(source)
+        # Not those of a run: the times in it may still be templates.
+        rules = Rules(patterns=files.name_patterns, young_after_ms=0, is_text=files.format in TEXT_FORMATS)
         check_roots([resolved(canonical_root(root)) for root in roots], rules, tables, checkpoint)
 
 
