@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date
 from decimal import Decimal
 from functools import partial
@@ -29,28 +29,6 @@ if TYPE_CHECKING:
 
 
 SELECT_ALL = "SELECT * FROM @data"
-ARGUMENTS = (
-    "delta_location",
-    "source",
-    "sql",
-    "sql_dialect",
-    "sql_params",
-    "table",
-    "write",
-    "engine",
-    "mode",
-    "window_start",
-    "window_end",
-    "full_refresh",
-    "max_batches_per_run",
-    "checkpoint",
-    "first_run",
-)
-"""The names that ``ingest_from`` takes."""
-WITH_COLUMNS = ("source", "table")
-"""Those with columns in them."""
-TEMPLATES = tuple(name for name in ARGUMENTS if name != "mode")
-"""Those that may be templates. The mode decides when the Dag is parsed how many runs go on at once."""
 _SINGLE: dict[str, Any] = {
     "delta_location": str | None,
     "sql": str,
@@ -94,7 +72,7 @@ class Checkpoint:
 class Ingest:
     """The arguments of ``DeltaIncrementalIngestOperator`` as values."""
 
-    delta_location: str
+    delta_location: str = ""
     """Empty: the engine's connection says where tables are."""
     source: AnySource
     sql: str = SELECT_ALL
@@ -110,6 +88,14 @@ class Ingest:
     mode: Mode = "incremental"
     window: Window | None = None
     """The interval that is loaded; None if the run's own interval says so, or with ``mode="incremental"``."""
+
+
+ARGUMENTS = (*(item.name for item in fields(Ingest) if item.name != "window"), "window_start", "window_end")
+"""The names that ``ingest_from`` takes."""
+WITH_COLUMNS = ("source", "table")
+"""Those with columns in them."""
+TEMPLATES = tuple(name for name in ARGUMENTS if name != "mode")
+"""Those that may be templates. The mode decides when the Dag is parsed how many runs go on at once."""
 
 
 def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | None:
@@ -140,9 +126,7 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
         _check_write(values["write"], values["sql"], values["source"], values["table"])
     if any(values[name] is None for name in _SPECS) or validation.is_deferred(values["sql_params"]):
         return None
-    defaults = {"delta_location": "", "sql_dialect": "spark", "first_run": "refuse", "full_refresh": False}
-    values |= {name: values[name] or default for name, default in defaults.items()}
-    return Ingest(**values, window=window)
+    return Ingest(**{name: value for name, value in values.items() if value is not None}, window=window)
 
 
 def _check_sql(values: Mapping[str, Any]) -> None:
