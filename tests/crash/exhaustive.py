@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_scope.exceptions import ScopeProviderError
-from tests.crash.killer import Killer, shared
+from tests.crash.killer import the_killer
 from tests.crash.share import EVERYTHING, Share
 from tests.crash.tally import Tally
 from tests.crash.world import fast_folder
@@ -16,7 +16,7 @@ from tests.support.faulty_storage import KILLED, Call, Counting, LoseAt, When, o
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tests.crash.scenarios import Scenario
@@ -35,6 +35,9 @@ class State:
 class Stage:
     """A scenario's state, kept aside so that it can be set up again as often as it is needed."""
 
+    meanwhile: ClassVar[tuple[str, ...]] = ("",)
+    """What may happen between the death of a run and the next run."""
+
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario = scenario
         self.place = folder / "world"
@@ -43,6 +46,37 @@ class Stage:
         shutil.copytree(self.place, self.start)
         self.calls = self.count(scenario.act)
         self.expected = self.state()
+
+    def points(self, calls: Sequence[Call]) -> list[tuple[int, When]]:
+        """Return the places in which a run can die: an operation without effect has only one."""
+        return [
+            (number, when)
+            for number, call in enumerate(calls)
+            for when in (("before", "torn", "after") if call.writes else ("before",))
+        ]
+
+    def answers(self) -> list[tuple[int, Call]]:
+        """Return the operations whose answers can get lost."""
+        return list(enumerate(self.calls))
+
+    def is_idle(self) -> bool:
+        """Return whether nothing can happen before the next run."""
+        return True
+
+    def go_on(self, meanwhile: str) -> None:
+        """Let happen what may, before the next run."""
+
+    def finish(self, where: str, tally: Tally) -> None:
+        """Run again, undisturbed, and compare; then once more, which must find nothing to do."""
+        world = self.scenario.world(self.place)
+        try:
+            self.scenario.again(world, open_gate)
+            compare(self.state(), self.expected, where, tally)
+            if not self.scenario.renumbered:
+                check_that_nothing_is_left(world, where, tally)
+        except ScopeProviderError as err:
+            tally.failures.append(f"{where}: the rerun ended with {err!r}")
+            compare(self.state(), self.expected, where, tally)
 
     def reset(self, start: Path | None = None) -> DeltaWorld:
         shutil.rmtree(self.place, ignore_errors=True)
@@ -64,107 +98,86 @@ class Stage:
         return State(world.rows(), records, audit)
 
 
-def kill_points(calls: Sequence[Call]) -> Iterator[tuple[int, When]]:
-    """Return the places in which a run can die: an operation without effect has only one."""
-    for number, call in enumerate(calls):
-        yield number, "before"
-        if call.writes:
-            yield number, "torn"
-            yield number, "after"
-
-
 def kill_once(scenario: Scenario, share: Share = EVERYTHING) -> Tally:
     """Kill a scenario once, at each point of the share."""
     tally = Tally()
-    killer = shared(Killer)
     with fast_folder() as folder:
-        stage = Stage(scenario, folder)
-        for number, when in share.of(list(kill_points(stage.calls))):
-            where = f"{scenario.name}: killed {when} '{stage.calls[number].name}' ({number})"
-            stage.reset()
-            kill(stage, killer, "act", (number, when), where, tally)
-            _finish(stage, where, tally)
+        stage = scenario.stage(folder)
+        for number, when in share.of(stage.points(stage.calls)):
+            for meanwhile in stage.meanwhile:
+                where = f"{scenario.name}: killed {when} '{stage.calls[number].name}' ({number}) {meanwhile}"
+                stage.reset()
+                kill(stage, "act", (number, when), where, tally)
+                is_idle = stage.is_idle()
+                stage.go_on(meanwhile)
+                stage.finish(where, tally)
+                if is_idle:
+                    break
     return tally
 
 
-def kill_twice(scenario: Scenario, pairs: int, seed: int) -> tuple[Tally, int]:
-    """Kill a scenario, and its rerun too, in a sample of all pairs of points.
-
-    :return: What was found, and how many pairs there are.
-    """
-    tally, chance, existing = Tally(), random.Random(seed), 0
-    killer = shared(Killer)
+def kill_twice(scenario: Scenario, pairs: int, seed: int) -> Tally:
+    """Kill a scenario, and its rerun too, in a sample of all pairs of points."""
+    tally, chance = Tally(), random.Random(seed)
     with fast_folder() as folder:
-        stage = Stage(scenario, folder)
-        firsts = list(kill_points(stage.calls))
-        for first in chance.choices(firsts, k=pairs // 2):
-            where = f"{scenario.name}: killed {first[1]} '{stage.calls[first[0]].name}' ({first[0]})"
+        stage = scenario.stage(folder)
+        for first in chance.choices(stage.points(stage.calls), k=pairs // 2):
+            meanwhile = chance.choice(stage.meanwhile)
+            name = stage.calls[first[0]].name
+            where = f"{scenario.name}: killed {first[1]} '{name}' ({first[0]}) {meanwhile}"
             stage.reset()
-            kill(stage, killer, "act", first, where, tally, counts=False)
+            kill(stage, "act", first, where, tally)
+            stage.go_on(meanwhile)
             between = folder / "between"
             shutil.copytree(stage.place, between)
             calls = stage.count(scenario.again)
-            seconds = list(kill_points(calls))
-            existing += len(seconds)
+            seconds = stage.points(calls)
             for second in chance.sample(seconds, min(2, len(seconds))):
-                there = f"{where}, then {second[1]} '{calls[second[0]].name}' ({second[0]})"
+                then = f"{where}, then {second[1]} '{calls[second[0]].name}' ({second[0]})"
                 stage.reset(between)
-                kill(stage, killer, "again", second, there, tally)
-                _finish(stage, there, tally)
+                kill(stage, "again", second, then, tally)
+                stage.go_on(chance.choice(stage.meanwhile))
+                stage.finish(then, tally)
             shutil.rmtree(between)
-    return tally, existing * len(firsts) // max(1, pairs // 2)
+    return tally
 
 
-def lose_answers(scenario: Scenario, share: Share = EVERYTHING) -> Tally:
-    """Lose the answer of each operation of the share, which took effect or did not; nobody dies."""
-    tally = Tally()
+def lose_answers(scenario: Scenario, share: Share = EVERYTHING) -> tuple[Tally, int]:
+    """Lose the answer of each operation of the share, which took effect or did not; nobody dies.
+
+    :return: What was found, and how many answers were lost.
+    """
+    tally, lost = Tally(), 0
     with fast_folder() as folder:
-        stage = Stage(scenario, folder)
-        for number, call in share.of(list(enumerate(stage.calls))):
+        stage = scenario.stage(folder)
+        for number, call in share.of(stage.answers()):
             for happened in (False, True) if call.writes else (False,):
                 where = f"{scenario.name}: no answer to '{call.name}' ({number}), done: {happened}"
                 world = stage.reset()
-                tally.kill_points += 1
+                lost += 1
                 try:
                     scenario.act(world, LoseAt(number, happened))
                 except ScopeProviderError as err:
                     if not err.is_retryable:
                         tally.failures.append(f"{where}: not retryable: {err!r}")
-                _finish(stage, where, tally)
-    return tally
+                stage.finish(where, tally)
+    return tally, lost
 
 
-def kill(  # noqa: PLR0917 - what, where, and how it is counted
-    stage: Stage,
-    killer: Killer,
-    step: str,
-    point: tuple[int, When],
-    where: str,
-    tally: Tally,
-    *,
-    counts: bool = True,
-) -> None:
+def kill(stage: Stage, step: str, point: tuple[int, When], where: str, tally: Tally) -> None:
     """Run a step in a child that dies at a point."""
-    tally.kill_points += counts
-    status = killer.kill(stage.place, stage.scenario.name, step, *point)
+    tally.kill_points += 1
+    scenario = stage.scenario
+    status = the_killer().kill(stage.place, scenario.name, step, *point)
     if status != KILLED:
         tally.failures.append(f"{where}: the child ended with {status}")
 
 
-def _finish(stage: Stage, where: str, tally: Tally) -> None:
-    """Run again, undisturbed, and compare; then once more, which must find nothing to do."""
-    world = stage.scenario.world(stage.place)
-    try:
-        stage.scenario.again(world, open_gate)
-        compare(stage.state(), stage.expected, where, tally)
-        if not stage.scenario.renumbered:
-            gate = Counting()
-            world.run(gate)
-            if gate.writes:
-                tally.failures.append(f"{where}: a run with nothing to do wrote {gate.writes}")
-    except ScopeProviderError as err:
-        tally.failures.append(f"{where}: the rerun ended with {err!r}")
-        compare(stage.state(), stage.expected, where, tally)
+def check_that_nothing_is_left(world: DeltaWorld, where: str, tally: Tally) -> None:
+    gate = Counting()
+    world.run(gate)
+    if gate.writes:
+        tally.failures.append(f"{where}: a run with nothing to do wrote {gate.writes}")
 
 
 def compare(found: State, expected: State, where: str, tally: Tally) -> None:

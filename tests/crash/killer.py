@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tests.crash.scenarios import BY_NAME
 from tests.support.faulty_storage import KillAt, When
 
 if TYPE_CHECKING:
@@ -56,12 +55,9 @@ def _run_and_die(scenario: Any, order: dict[str, str]) -> None:
 class Killer:
     """The process, as seen by who gives it orders."""
 
-    module = "tests.crash.killer"
-    """What it runs: it has the scenarios."""
-
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", self.module],
+            [sys.executable, "-m", "tests.crash.killer"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -79,10 +75,12 @@ class Killer:
 
 
 @functools.cache
-def shared(kind: type[Killer]) -> Killer:
+def the_killer() -> Killer:
     """Return the one of this process: to start one takes two seconds. It ends when its input does."""
-    return kind()
+    return Killer()
 
 
 if __name__ == "__main__":
-    serve(BY_NAME)
+    from tests.crash.parts import SCENARIOS
+
+    serve(SCENARIOS)

@@ -7,13 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.crash import interval_schedules
+from tests.crash import interval_schedules, scenarios, schedules, scope_scenarios, scope_schedules
 from tests.crash.damage import damage_everything
 from tests.crash.exhaustive import kill_once, kill_twice, lose_answers
-from tests.crash.scenarios import BY_NAME
-from tests.crash.schedules import KINDS, play_many
-from tests.crash.scope_parts import SCOPE, do_scope, scope_parts
-from tests.crash.scope_schedules import KINDS as SCOPE_KINDS
 from tests.crash.share import EVERYTHING, Share
 from tests.crash.tally import Tally
 
@@ -22,6 +18,7 @@ if TYPE_CHECKING:
 
 PAIRS = 24
 SCHEDULES = 1000
+SCENARIOS = {one.name: one for one in (*scenarios.SCENARIOS, *scope_scenarios.SCENARIOS)}
 
 
 @dataclass(frozen=True)
@@ -57,18 +54,16 @@ def all_parts() -> Iterator[Part]:
 def parts_on_disk() -> Iterator[Part]:
     """Each builds a table and starts processes: a second, whatever the share."""
     for what in ("killed once", "killed twice", "no answer"):
-        for name in BY_NAME:
+        for name in SCENARIOS:
             yield Part(what, name)
-    for what, name in scope_parts():
-        yield Part(what, name)
 
 
 def parts_in_memory() -> Iterator[Part]:
-    for kind in KINDS:
+    for kind in schedules.KINDS:
         yield Part("random schedules", kind)
-    yield Part("random schedules", "intervals")
-    for kind in SCOPE_KINDS:
-        yield Part(SCOPE + "schedules", kind)
+    for kind in scope_schedules.KINDS:
+        yield Part("random schedules of jobs", kind)
+    yield Part("random schedules of intervals")
     yield Part("damaged records")
 
 
@@ -86,21 +81,21 @@ def do(part: Part, share: Share = EVERYTHING) -> Finding:
 
 
 def _do(part: Part, share: Share) -> tuple[Tally, str]:
-    if part.what.startswith(SCOPE):
-        return do_scope(part.what, part.name, share)
-    if part.what == "killed once":
-        return kill_once(BY_NAME[part.name], share), "every operation, before, torn, after"
-    if part.what == "killed twice":
-        pairs = PAIRS if share.size is None else share.size
-        tally, pairs = kill_twice(BY_NAME[part.name], pairs, seed=1 + share.turn)
-        return tally, f"a sample of about {pairs:,} pairs"
-    if part.what == "no answer":
-        tally = lose_answers(BY_NAME[part.name], share)
-        lost, tally.kill_points = tally.kill_points, 0
-        return tally, f"{lost} answers lost; nobody dies"
-    if part.what == "random schedules":
-        seeds = share.seeds(SCHEDULES)
-        play = interval_schedules.play_many if part.name == "intervals" else play_many
-        return play(part.name, seeds), f"{len(seeds)} schedules"
+    seeds = share.seeds(SCHEDULES)
+    pairs = PAIRS if share.size is None else share.size
+    match part.what:
+        case "killed once":
+            return kill_once(SCENARIOS[part.name], share), "before, torn, after"
+        case "killed twice":
+            return kill_twice(SCENARIOS[part.name], pairs, seed=1 + share.turn), "a sample of pairs"
+        case "no answer":
+            tally, lost = lose_answers(SCENARIOS[part.name], share)
+            return tally, f"{lost} answers lost; nobody dies"
+        case "random schedules":
+            return schedules.play_many(part.name, seeds), f"{len(seeds)} schedules"
+        case "random schedules of jobs":
+            return scope_schedules.play_many(part.name, seeds), f"{len(seeds)} schedules"
+        case "random schedules of intervals":
+            return interval_schedules.play_many("intervals", seeds), f"{len(seeds)} schedules"
     tally, damages = damage_everything()
     return tally, f"{damages} damages"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_scope.exceptions import SourceFileGoneError, TableDivergedError
 from airflow_provider_scope.values import Window
 from tests.crash.cluster_world import ClusterWorld
+from tests.crash.exhaustive import Stage
 from tests.crash.number_world import (
     LedgerDeltaWorld,
     NumberDeltaWorld,
@@ -52,6 +53,9 @@ class Scenario:
     def world(self, folder: Path) -> DeltaWorld:
         world = self.kind(folder, interval=self.interval, retention=self.retention)
         return world.of(self.window) if self.window else world
+
+    def stage(self, folder: Path) -> Stage:
+        return Stage(self, folder)
 
 
 def land(world: DeltaWorld, *numbers: int) -> None:
@@ -375,4 +379,3 @@ SCENARIOS += [
     Scenario("cluster: later run", something_loaded, run, run, kind=ClusterWorld),
     Scenario("cluster: full refresh", to_be_refreshed, refresh, finish_refresh, kind=ClusterWorld),
 ]
-BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
