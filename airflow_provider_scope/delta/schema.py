@@ -182,7 +182,6 @@ class Evolution:
 
     @property
     def changes(self) -> bool:
-        """Whether the table has to be changed."""
         return bool(self.added or self.widened)
 
     def summary(self) -> str:
@@ -247,7 +246,6 @@ class _Comparison:
     """Whether it could take types that do not fit, since they are wider."""
 
     def advice(self) -> str:
-        """Say what to do about the problems."""
         mode = "widen" if self.could_widen else "add"
         changes = ["new columns"] * self.could_add + ["wider types"] * self.could_widen
         takes = f'; or let the table take {" and ".join(changes)} with TableSpec(schema_evolution="{mode}")'

@@ -39,7 +39,6 @@ class MergeRule:
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> MergeRule:
-        """Read a rule from its dict in a plan file."""
         sort = value.get("dedup_sort")
         return cls(
             strategy=value["strategy"],
@@ -166,7 +165,6 @@ class Scd2Rule:
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> Scd2Rule:
-        """Read a rule from its dict in a plan file."""
         first, second = value.get("validity_column_names") or (VALID_FROM, VALID_TO)
         return cls(
             merge_key=tuple(value.get("merge_key") or ()),

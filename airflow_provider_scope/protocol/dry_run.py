@@ -113,19 +113,16 @@ class InMemory:
         return data and zlib.decompress(data)
 
     def put_if_absent(self, path: str, data: bytes) -> bytes:
-        """Keep a new file in memory."""
         stored = self.read(path)
         if stored is None:
             self.replace(path, data)
         return data if stored is None else stored
 
     def replace(self, path: str, data: bytes | None) -> None:
-        """Keep a file in memory."""
         folder, _, name = path.rpartition("/")
         self.written[folder][name] = data and zlib.compress(data, level=1)
 
     def delete(self, path: str) -> None:
-        """Remember that a file is deleted."""
         self.replace(path, None)
 
 

@@ -102,7 +102,6 @@ class CheckpointLog:
         return self.put_pipeline(Pipeline(pipeline=pipeline, table=table.identity, table_version=version))
 
     def watermark(self) -> bytes | None:
-        """Read ``watermark.json`` as it is."""
         return self.storage.read(self._path("watermark.json"))
 
     # ---- commits/, accepted/ -------------------------------------------------------------------
@@ -114,7 +113,6 @@ class CheckpointLog:
         return [seq for seq in numbers if seq >= first]
 
     def find_commit(self, seq: int) -> CommitRecord | None:
-        """Read a commit record; None if there is none."""
         return self.find(CommitRecord, seq=seq)
 
     def commit(self, seq: int) -> CommitRecord:
@@ -128,11 +126,9 @@ class CheckpointLog:
         return record
 
     def put_commit(self, record: CommitRecord) -> CommitRecord:
-        """Create a commit record; give the one that is there."""
         return self.put(record, purged_as=record.seq)
 
     def newest_acceptance(self) -> Acceptance | None:
-        """Read the newest record of an accepted table, if there is one."""
         numbers = self._numbers("accepted")
         return self.get(Acceptance, number=numbers[-1]) if numbers else None
 
@@ -177,7 +173,6 @@ class CheckpointLog:
         return numbers
 
     def newest_offset(self) -> OffsetEntry | None:
-        """Read the newest offset entry; None if there is none."""
         logged = self.logged()
         return self.offset(logged[-1]) if logged else None
 
@@ -188,11 +183,9 @@ class CheckpointLog:
         return tail.open_entries
 
     def is_begun(self) -> bool:
-        """Return whether a batch was ever logged."""
         return self.find_offset(0) is not None or self.vacuumed_below() > 0
 
     def find_offset(self, seq: int) -> OffsetEntry | None:
-        """Read an offset entry; None if there is none."""
         path = self._path(f"offsets/{seq:020}")
         data = self.storage.read(path)
         return None if data is None else records.decode_offset(path, data, seq)
@@ -241,13 +234,6 @@ class CheckpointLog:
             if record:
                 return record  # else a newer one has taken its place
         return Vacuumed(below=0)
-
-    def put_vacuumed(self, record: Vacuumed) -> Vacuumed:
-        """Create the record of a purge; give the one that is there.
-
-        :raises RecordsVacuumedError: It was there, and a later purge has taken it away.
-        """
-        return self.put(record, purged_as=record.below)
 
     def tail(self) -> Tail:
         """Find the newest records, none of which is purged by now."""

@@ -93,7 +93,6 @@ class RunReport:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of those files."""
         return sum(record.size_bytes for record in self._loaded)
 
     @property
@@ -140,7 +139,6 @@ class RunReport:
         return self.listed > 0 and self.matched == 0
 
     def why_nothing(self) -> str:
-        """Say why nothing was loaded."""
         if self.nothing:
             return self.nothing
         where = ", ".join(self.roots)

@@ -34,7 +34,6 @@ class Segment:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
         return f"{self.first:020}-{self.last:020}-{self.rows}-{self.crc}.parquet"
 
 
@@ -162,7 +161,6 @@ class Group:
 
     @property
     def size_bytes(self) -> int:
-        """Sum of their sizes."""
         return sum(file.size_bytes for file in self.files)
 
 

@@ -199,7 +199,6 @@ class MicroBatchExecution:
     # ---- 3 -------------------------------------------------------------------------------------
 
     def pending(self, request: Request, view: LogView, report: RunReport, *, refresh: bool) -> Pending:
-        """Ask the source what is new."""
         self.check_state(request, view, refresh=refresh)
         return self.source.pending(view, report, refresh=refresh)
 

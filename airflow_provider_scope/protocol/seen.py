@@ -73,7 +73,6 @@ class History:
         return bool(self._files)
 
     def items(self) -> Iterator[tuple[str, Status]]:
-        """Return all of them."""
         return self.outside(())
 
     def find(self, paths: Sequence[str]) -> Seen:

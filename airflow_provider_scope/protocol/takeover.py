@@ -88,7 +88,6 @@ class Epoch:
 
     @property
     def start(self) -> int:
-        """The first of these entries."""
         return self.taken.seq if self.taken else self.refresh_start or 0
 
     @property

@@ -113,7 +113,7 @@ def run(log: CheckpointLog, purge: Purge) -> None:
     :param purge: What ``purge_of`` found.
     """
     if purge.record.below > purge.vacuumed_before:
-        log.put_vacuumed(purge.record)
+        log.put(purge.record, purged_as=purge.record.below)
     for group in purge.groups:
         for file in group.files:
             log.storage.delete(file.path)

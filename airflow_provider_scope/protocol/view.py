@@ -97,7 +97,6 @@ class LogView:
         return self.accepted.rolled_back if self.accepted else ()
 
     def outcomes(self, entries: Sequence[OffsetEntry]) -> recovery.Outcomes:
-        """Sort open entries by what the table shows."""
         return recovery.outcomes(entries, self.table, self.rolled_back)
 
     def counts_as_loaded(self, seq: int, record: CommitRecord | None) -> bool:
@@ -118,7 +117,6 @@ class LogView:
 
     @property
     def next_seq(self) -> int:
-        """The number of the next entry."""
         return self.newest.seq + 1 if self.newest else 0
 
     @property
@@ -133,7 +131,6 @@ class LogView:
 
     @property
     def open(self) -> tuple[OffsetEntry, ...]:
-        """The entries that still have to run, in order."""
         return recovery.open_entries(self.uncommitted, self.newest)
 
     def check(self, *, is_void: bool = False) -> None:
@@ -185,7 +182,6 @@ class LogView:
             raise commit_not_shown(unclear[0], self.location)
 
     def append(self, entry: OffsetEntry) -> None:
-        """Add an entry that was just logged."""
         if entry.refresh_start != self.refresh_start:
             self.seen = History()
         self.seen.update(entry.slice.audited)
@@ -193,7 +189,6 @@ class LogView:
         self.uncommitted.append(entry)
 
     def record(self, commit: CommitRecord, entry: OffsetEntry) -> None:
-        """Note that a batch has its commit record."""
         self.last_commit = commit
         self.last_committed_entry = entry
         self.uncommitted = [other for other in self.uncommitted if other.seq != entry.seq]
