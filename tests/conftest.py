@@ -83,9 +83,22 @@ def run_dag(airflow_db: None) -> Callable[..., Any]:
     return run
 
 
+COMPILED = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+INTERPRETED = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""A few rows are written before Java has compiled the code that Spark makes for them."""
+
+
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """One small Spark session for all tests of a worker."""
+    """One small Spark session for all tests of a worker; it interprets its plans."""
     from pyspark.sql import SparkSession
 
     from airflow_provider_scope.engines import application
@@ -99,7 +112,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
         packages += [package for _, package in DRIVERS.values()]  # a session takes no jar later on
     builder = builder.config("spark.jars.packages", ",".join(packages))
     builder = builder.config("spark.jars.excludes", ",".join(application.EXCLUDED_PACKAGES))
-    settings = {**application.REQUIRED_CONF, **application.LOCAL_CONF, "spark.sql.shuffle.partitions": "2"}
+    settings = {**application.REQUIRED_CONF, **application.LOCAL_CONF, **INTERPRETED}
     # Thousands of tests share it: half a gigabyte was still in use where 1 GiB is all that there is.
     settings |= {"spark.driver.memory": "2g", "spark.sql.ui.retainedExecutions": "10"}
     # It lives for half an hour: here the optimizing compiler gives back more than it takes. G1 has threads of
@@ -122,6 +135,21 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     make_exact(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _compiled(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let Spark compile for a test with this mark, as each application does that is submitted.
+
+    What reads files does much with single values.
+    """
+    if not request.node.get_closest_marker("compiled") or "spark" not in request.fixturenames:
+        yield
+        return
+    from airflow_provider_scope.spark.session import with_settings
+
+    with with_settings(request.getfixturevalue("spark"), COMPILED):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.datasets import generator, lab, size
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 
 SHARES = {"csv": 0.5, "json": 0.5, "parquet": 0.5, "orc": 0.15, "text": 0.15}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.datasets import lab, mutilations, size
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 
 @pytest.mark.parametrize("what", mutilations.ALL)

@@ -14,7 +14,7 @@ from tests.datasets import arrow_files, lab
 from tests.datasets.generator import Case, File
 from tests.datasets.kinds import Kind
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 INT, TEXT, DAY = Kind("int"), Kind("string"), Kind("date")
 TWO = [("n", INT), ("t", TEXT)]

@@ -12,7 +12,7 @@ import pytest
 from tests.datasets import lab, names, packages, size
 from tests.datasets.generator import File
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 ONE_SCHEMA = "country_list/"
 """Hundreds of files with the same columns: they are loaded together."""

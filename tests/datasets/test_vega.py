@@ -11,7 +11,7 @@ from tests.datasets import lab, packages, vega
 from tests.datasets.generator import Case, File
 from tests.datasets.kinds import Kind
 
-pytestmark = [pytest.mark.spark, pytest.mark.vega]
+pytestmark = [pytest.mark.spark, pytest.mark.compiled, pytest.mark.vega]
 
 LEFT_OUT = {
     r".*\.png": "an image",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,37 +42,6 @@ def changed(plan: Plan, **changes: Any) -> Plan:
     if changes.pop("infers_columns", False):
         changes["inferred_columns"], of_files["columns"] = of_files.get("columns"), "infer"
     return replace(plan, source=replace(plan.files, **of_files), **changes)
-
-
-INTERPRETED = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
-
-@contextmanager
-def interpreted(spark: Any) -> Iterator[Any]:
-    """Let Spark interpret its plans: a few rows are written before Java has compiled the code for them."""
-    before = {name: spark.conf.get(name, None) for name in INTERPRETED}
-    for name, value in INTERPRETED.items():
-        spark.conf.set(name, value)
-    try:
-        yield spark
-    finally:
-        for name, old in before.items():
-            spark.conf.set(name, old) if old is not None else spark.conf.unset(name)
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Interpret, but for tests with the mark ``compiled``: what reads files does much with single values.
-
-    The applications that ``tests/airflow`` submits compile as they do for a user.
-    """
-    is_compiled = request.node.get_closest_marker("compiled") or "spark" not in request.fixturenames
-    with nullcontext() if is_compiled else interpreted(request.getfixturevalue("spark")):
-        yield
 
 
 class Bench:

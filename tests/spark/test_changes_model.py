@@ -20,7 +20,8 @@ from deltalake import DeltaTable, QueryBuilder
 
 from airflow_provider_scope.delta.write_rules import ROW_HASH, VALID_FROM, VALID_TO
 from airflow_provider_scope.sources.feed.state import TIMESTAMP, TYPE, VERSION
-from tests.spark.conftest import interpreted
+from airflow_provider_scope.spark.session import with_settings
+from tests.conftest import COMPILED
 from tests.spark.test_changes import Source
 from tests.support import warm
 from tests.support.faulty_storage import FaultyStorage
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from tests.support.faulty_storage import Call
     from tests.support.merge_model import Row
 
-pytestmark = [pytest.mark.spark, pytest.mark.compiled, pytest.mark.loads]
+pytestmark = [pytest.mark.spark, pytest.mark.loads]
 
 COMMITS = int(os.environ.get("CHANGES_COMMITS", "12"))
 SEED = int(os.environ.get("CHANGES_SEED", "7"))
@@ -239,9 +240,9 @@ def content_of(rows: Any) -> Counter[Any]:
 
 @pytest.fixture
 def session(spark: Any, vectors: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return a session that merges few rows faster; for half of the sources as it always is."""
+    """Return a session that interprets; for half of the sources it compiles."""
     warm.use(monkeypatch, spark)
-    with interpreted(spark) if vectors == "true" else nullcontext(spark):
+    with nullcontext() if vectors == "true" else with_settings(spark, COMPILED):
         yield spark
 
 

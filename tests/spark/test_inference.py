@@ -28,7 +28,7 @@ from tests.spark.conftest import changed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-pytestmark = [pytest.mark.spark, pytest.mark.compiled]
+pytestmark = pytest.mark.spark
 
 CSV: dict[str, Any] = {"format": "csv", "options": {"header": "true"}, "infers_columns": True}
 JSON: dict[str, Any] = {"format": "json", "infers_columns": True}
@@ -119,6 +119,7 @@ TEXTS = {
 """Type -> columns of texts that are inferred to be of it."""
 
 
+@pytest.mark.compiled
 def test_the_type_of_a_csv_column_is_the_first_that_changes_no_value(bench):
     named = {f"{kind} {i}": texts for kind, columns in TEXTS.items() for i, texts in enumerate(columns)}
     options = {"header": "true", "multiLine": "true"}
@@ -128,6 +129,7 @@ def test_the_type_of_a_csv_column_is_the_first_that_changes_no_value(bench):
     assert found == {name: name.rpartition(" ")[0] for name in named}
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     ("options", "columns"),
     [
@@ -277,6 +279,7 @@ FLAVOURS = {
 """Name -> text of that kind."""
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.loads) for seed in (1, 2))])
 def test_random_columns_have_the_types_and_values_that_python_says(bench, seed):
     chance = random.Random(seed)
@@ -315,6 +318,7 @@ def _real() -> list[str]:
     return [*[n for n in others if not n.startswith("country_list/")][::6], *of_r[::300]]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", _real())
 def test_every_cell_of_a_real_file_comes_back_from_the_inferred_type(bench, name):
     case = packages.case(packages.files()[name])
@@ -357,6 +361,7 @@ def test_without_a_header_the_columns_have_the_names_that_spark_gives(bench):
 # ---- JSON ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 def test_the_numbers_of_json_keep_every_digit(bench):
     lines = [
         '{"a":0.1,"b":1e400,"c":12345678901234567890,"d":0.1234567890123456789,"e":1,"f":{"x":[1,2.5]},"g":null}',

@@ -23,7 +23,7 @@ from airflow_provider_scope.specs.write import Merge, Scd2, for_plan
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench
 
-pytestmark = [pytest.mark.spark, pytest.mark.compiled]
+pytestmark = pytest.mark.spark
 
 KEYS = {
     "CHAR(5)": ("'DE'", "'DE '", "'de'"),
@@ -110,6 +110,7 @@ def differing(bench: Bench, where: str = "true") -> list[tuple[str, list[str]]]:
 OTHERS = [("other", [name]) for name in sorted(NAMES)]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     ("write", "partition"), [("merge_key", ""), ("upsert", ""), ("scd2", ""), ("upsert", PARTITIONED)]
 )
@@ -127,6 +128,7 @@ def test_a_row_is_found_by_keys_of_all_types_and_no_other_row_is(
     assert found == sorted([("new", []), *OTHERS])
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("partition", ["", PARTITIONED])
 def test_a_range_of_all_types_is_replaced_and_no_other_row_is(bench: Bench, partition: str) -> None:
     make(bench, f"{COLUMNS}, v STRING", partition)

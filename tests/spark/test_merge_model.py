@@ -23,9 +23,11 @@ from airflow_provider_scope.exceptions import MergeKeyError
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark import settings as core_settings
 from airflow_provider_scope.spark.files import reading
+from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.specs.write import for_plan, write_from
-from tests.spark.conftest import Bench, interpreted
+from tests.conftest import COMPILED
+from tests.spark.conftest import Bench
 from tests.support import merge_model
 from tests.support.merge_histories import LOADS, History, Load
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.values import FileEntry
     from tests.support.merge_model import Row
 
-pytestmark = [pytest.mark.spark, pytest.mark.compiled]
+pytestmark = pytest.mark.spark
 
 FIRST = int(os.environ.get("MERGE_SEED", "170"))
 """The first seed: of nine histories from here on, one of each rule, most mistakes would be seen."""
@@ -127,13 +129,13 @@ def check_hashes(found: list[Row], how: dict[str, Any]) -> None:
 
 @pytest.fixture
 def session(spark: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return a session that is faster; for one history of four as it always is.
+    """Return a session that interprets; for one history of four it compiles.
 
     Half of the histories are merged as large batches are.
     """
     if seed % 2 == 0:
         monkeypatch.setattr(core_settings, "SMALL_ROWS", -1)
-    with interpreted(spark) if seed % 4 else nullcontext(spark):
+    with nullcontext() if seed % 4 else with_settings(spark, COMPILED):
         yield spark
 
 

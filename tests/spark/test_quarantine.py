@@ -21,7 +21,7 @@ from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.spark.reading_cases import STRAY_QUOTE
 
-pytestmark = [pytest.mark.spark, pytest.mark.compiled]
+pytestmark = pytest.mark.spark
 
 ASIDE = {"bad_records": "quarantine"}
 ORDERS = {"nr": "int", "article": "string", "amount": "decimal(10,2)", "day": "date"}
@@ -55,6 +55,7 @@ def commit_says(bench: Any) -> dict[str, Any]:
 HEADER = "nr,article,amount,day\n"
 
 
+@pytest.mark.compiled
 def test_bad_rows_go_aside_with_file_number_rule_and_text_and_the_others_are_loaded(bench):
     first = bench.text(
         "b.csv",
@@ -140,6 +141,7 @@ def test_a_batch_of_one_file_that_is_not_utf_8_goes_aside(bench):
     assert (bad["file"], bad["rule"]) == (file.path, "it has bytes that are not UTF-8")
 
 
+@pytest.mark.compiled
 def test_orc_files_with_times_that_java_cannot_read_go_aside_though_spark_does_not_name_them(bench):
     import pyarrow as pa
     from pyarrow import orc
@@ -176,6 +178,7 @@ def orc_of_java(spark, path, *times):
     writer.close()
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("columns", [None, {"t": "timestamp"}], ids=["not declared", "declared"])
 def test_orc_files_of_java_with_nanoseconds_go_aside_and_times_before_1970_stay_what_they_are(bench, columns):
     folder = bench.folder / "landing"
@@ -197,6 +200,7 @@ def test_orc_files_of_java_with_nanoseconds_go_aside_and_times_before_1970_stay_
     assert bad["file"] == files[1].path
 
 
+@pytest.mark.compiled
 def test_orc_files_with_nanoseconds_at_any_depth_go_aside(bench):
     import pyarrow as pa
     from pyarrow import orc
@@ -237,6 +241,7 @@ def test_orc_files_with_nanoseconds_at_any_depth_go_aside(bench):
     assert {row["file"]: row["rule"] for row in by_file(bad)} == {name: f"{name} {rule}" for name in kinds}
 
 
+@pytest.mark.compiled
 def test_a_json_record_goes_aside_with_the_key_that_is_wrong(bench):
     odd = '{"id":"x","n":1}\n{"n":{"b":2}}\n{"id":\n{"s":{"a b":"y"}}\n7\n{"id":1}\n[{"id":2},{"id":"x"}]\n'
     columns = {"id": "int", "n": "bigint", "s": "struct<`a b`: int>"}
@@ -475,6 +480,7 @@ def test_another_table_in_the_place_of_the_quarantine_is_refused(bench):
 # ---- everything is somewhere -----------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.loads) for seed in range(2, 6))]
 )

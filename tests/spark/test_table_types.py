@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import BadRecordError, SchemaMismatchError, ScopeProviderError
 
-pytestmark = [pytest.mark.spark, pytest.mark.compiled]
+pytestmark = pytest.mark.spark
 
 JSON: dict[str, Any] = {"format": "json", "columns": None, "options": {}}
 ADD = {"schema_evolution": "add"}
@@ -43,6 +43,7 @@ TOGETHER: dict[str, tuple[list[str], list[dict[str, Any]]]] = {
 }
 
 
+@pytest.mark.compiled
 def test_a_later_batch_is_read_with_the_types_of_the_table(bench):
     texts = ["{" + ",".join(case[0][n][1:-1] for case in TOGETHER.values()) + "}" for n in range(2)]
 
@@ -150,6 +151,7 @@ def test_the_types_of_a_table_that_was_there_are_those_of_the_first_batch(bench,
     assert row == {"n": 7, "d": Decimal("9.50"), "at": at, "t": "1"}
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("changes", [{}, ADD])
 def test_parquet_files_that_have_narrower_types_or_fewer_fields_fit_in_any_batch(bench, changes):
     wide = {"a": pa.array([1], pa.int64()), "s": pa.array([{"x": 1, "y": "a"}])}
@@ -185,6 +187,7 @@ null
 """
 
 
+@pytest.mark.compiled
 def test_the_record_with_a_key_that_is_not_declared_goes_aside_and_no_other(bench):
     columns = {"a": "int", "s": "struct<x: decimal(30,2)>", "t": "string"}
     odd, plain = bench.text("ödd [1].json", ODD), bench.text("plain.json", '{"a":12}')
@@ -310,6 +313,7 @@ def _told(row: dict[str, Any]) -> str:
 MORE_SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.loads) for seed in (1, 2))]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", MORE_SEEDS)
 @pytest.mark.parametrize("changes", [{}, {**INFER, **ADD}], ids=["None", "infer"])
 def test_records_give_the_same_table_however_they_fall_into_files_and_batches(bench, seed, changes):
@@ -331,6 +335,7 @@ def test_records_give_the_same_table_however_they_fall_into_files_and_batches(be
     assert sorted(map(_told, rows)) == sorted(map(_told, expected))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", MORE_SEEDS)
 def test_without_a_full_first_record_a_value_is_loaded_as_it_is_or_the_batch_fails(bench, seed):
     chance = random.Random(100 + seed)
