@@ -161,9 +161,6 @@ IN_SPARK = {
     ),
 }
 
-BY_SPARK_SUBMIT = "a value of another type"
-"""Its error comes from another process, as in production; the others take the same way from there."""
-
 WITHOUT_FILES = {
     "an empty folder": ("empty", 0, "0 files: file://~/empty holds no file"),
     "patterns that match nothing": (
@@ -282,9 +279,16 @@ def test_no_file_is_no_error_but_is_said(run_dag, home, case, capfd):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", IN_SPARK)
-def test_a_mistake_that_spark_finds(run_dag, home, name, capfd, request):
-    if name != BY_SPARK_SUBMIT:
+@pytest.mark.parametrize(
+    ("name", "is_submitted"),
+    [
+        *((name, False) for name in IN_SPARK),
+        pytest.param("a value of another type", True, marks=pytest.mark.loads),
+    ],
+)
+def test_a_mistake_that_spark_finds(run_dag, home, name, capfd, request, *, is_submitted):
+    """In production its error comes from another process, and takes the same way from there."""
+    if not is_submitted:
         request.getfixturevalue("warm_spark")
 
     run_of(IN_SPARK[name], home, run_dag, capfd)

@@ -123,14 +123,11 @@ def rows_of(*files: tuple[FileEntry, int, int]) -> Counter[Row]:
     return Counter((file.path, number, day) for file, ids, day in files for number in range(ids))
 
 
-def also(*engines: str, loads: bool = False) -> Callable[[_Test], _Test]:
-    """Have these engines do it, too.
-
-    :param loads: Whether the Spark runner, which starts a Spark for each run, does it with those tests.
-    """
+def also(*engines: str) -> Callable[[_Test], _Test]:
+    """Have these engines do it, too."""
 
     def name(test: _Test) -> _Test:
-        test.engines, test.loads = engines, loads  # type: ignore[attr-defined]
+        test.engines = engines  # type: ignore[attr-defined]
         return test
 
     return name
@@ -139,9 +136,8 @@ def also(*engines: str, loads: bool = False) -> Callable[[_Test], _Test]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "subject" in metafunc.fixturenames:
         engines = ["memory", "delta", "spark", *getattr(metafunc.function, "engines", ())]
-        marks = {name: [pytest.mark.spark] for name in engines if name.startswith("spark")}
-        if getattr(metafunc.function, "loads", False):
-            marks["spark runner"] = [pytest.mark.spark, pytest.mark.loads]
+        # The runner starts a Spark for each run.
+        marks = {"spark": [pytest.mark.spark], "spark runner": [pytest.mark.spark, pytest.mark.loads]}
         params = [pytest.param(name, marks=marks.get(name, ())) for name in engines]
         metafunc.parametrize("subject", params, indirect=True)
 
@@ -230,7 +226,7 @@ def test_batches_run_in_order(subject: Subject) -> None:
     assert {seq: version for seq, (version, _, _) in subject.committed().items()} == {0: 0, 1: 1, 2: 2}
 
 
-@also("spark runner", "scope runner", loads=True)
+@also("spark runner", "scope runner")
 def test_a_run_goes_on_where_another_one_stopped(subject: Subject) -> None:
     a, b = subject.file("a"), subject.file("b")
     subject.run(an_entry(0, a))
@@ -240,7 +236,7 @@ def test_a_run_goes_on_where_another_one_stopped(subject: Subject) -> None:
     assert subject.rows() == rows_of((a, 1, 1), (b, 1, 1))
 
 
-@also("spark runner", "scope runner", loads=True)
+@also("spark runner", "scope runner")
 def test_a_run_stops_at_its_first_failed_batch(subject: Subject) -> None:
     a, gone, c = (subject.file(name) for name in "abc")
     subject.remove(gone)
@@ -274,7 +270,7 @@ def test_a_batch_whose_predecessor_is_missing_is_refused(subject: Subject) -> No
     assert subject.committed() == {0: (0, 1, False)}
 
 
-@also("spark runner", loads=True)
+@also("spark runner")
 def test_a_later_batch_on_a_missing_table_is_refused(subject: Subject) -> None:
     with pytest.raises(TableDivergedError):
         subject.run(an_entry(1, subject.file("b")))
@@ -398,7 +394,7 @@ def test_a_fenced_batch_writes_nothing_any_more(subject: Subject) -> None:
     assert subject.committed() == {0: (0, 1, False), 1: (1, 0, True), 2: (2, 1, False)}
 
 
-@also("spark runner", "scope runner", loads=True)
+@also("spark runner", "scope runner")
 def test_a_fence_reads_no_file(subject: Subject) -> None:
     a, gone = subject.file("a"), subject.file("b")
     subject.remove(gone)

@@ -73,12 +73,12 @@ def land(pipe: Pipe, *ids: int) -> None:
 def test_pipelines_share_a_server_at_the_same_time_and_load_their_own_rows(
     home: Path, tmp_path: Path
 ) -> None:
-    selects = [f"SELECT id + {number}000 AS id FROM @data" for number in range(4)]
+    selects = [f"SELECT id + {number}000 AS id FROM @data" for number in range(2)]
     pipes = [a_pipe(tmp_path, f"p{number}", sql=select) for number, select in enumerate(selects)]
     for number, pipe in enumerate(pipes):
         land(pipe, number, number + 10)
 
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(2) as pool:
         list(pool.map(Pipe.run, pipes))
         for number, pipe in enumerate(pipes):
             land(pipe, number + 20)
