@@ -32,18 +32,6 @@ def test_sql_that_fails_on_the_same_rows_each_time_is_not_tried_again(bench, sql
     assert "the next run loads the batch" in error.do
 
 
-def test_a_row_outside_of_the_replaced_range_is_not_tried_again(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
-    entry = bench.batch(
-        1, bench.parquet("b.parquet", a=[5]), mode="overwrite", where="a = 1", overwrite_start=0
-    )
-
-    error = bench.failure(entry)
-
-    assert type(error) is SqlError
-    assert "(a = 1) violated by row with values: - a : 5" in error.what
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [({"header": "maybe"}, "header flag can be true or false"), ({"encoding": "klingon"}, "but got klingon")],

@@ -7,7 +7,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from airflow_provider_scope.exceptions import BadRecordError, SourceMismatchError, SqlError
+from airflow_provider_scope.exceptions import BadRecordError, SourceMismatchError
 from airflow_provider_scope.spark.files import listing
 from airflow_provider_scope.spark.files.reading import read
 from tests.spark.conftest import changed
@@ -93,16 +93,6 @@ def test_parameters_are_values_and_never_text(bench):
     )
 
     assert rows == [{"a": "1' OR '1'='1"}]
-
-
-def test_sql_that_does_not_compile_names_its_cause_in_a_line(bench):
-    file = bench.parquet("a.parquet", a=[1])
-
-    error = bench.failure(bench.batch(0, file), reads=True, sql="SELECT nope FROM @data")
-
-    assert isinstance(error, SqlError)
-    assert "`nope`" in error.what
-    assert error.what.count("\n") == 0
 
 
 def test_options_are_known_in_any_case_and_ours_are_not_taken_from_the_user(bench):

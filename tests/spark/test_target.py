@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from airflow_provider_scope.exceptions import InputError, SchemaMismatchError
+from airflow_provider_scope.exceptions import InputError, SchemaMismatchError, SqlError
 from airflow_provider_scope.spark.commit import DeltaLog
 
 pytestmark = pytest.mark.spark
@@ -31,18 +31,6 @@ def test_the_newest_transaction_is_found_below_many_foreign_commits(bench):
     bench.run(bench.batch(1, bench.parquet("b.parquet", a=[2])))
 
     assert bench.rows() == [{"a": 1}, {"a": 2}]
-
-
-def test_a_plan_stops_at_its_first_failed_batch(bench, capfd):
-    good = bench.batch(0, bench.parquet("a.parquet", a=[1]))
-    bad = bench.batch(1, bench.parquet("b.parquet", a=["text"]))
-    later = bench.batch(2, bench.parquet("c.parquet", a=[3]))
-
-    with pytest.raises(SchemaMismatchError):
-        bench.run_plan(good, bad, later)
-
-    assert bench.rows() == [{"a": 1}]
-    assert capfd.readouterr().out.count('"event": "batch"') == 1
 
 
 def test_columns_are_matched_by_name_and_widened(bench):
@@ -148,17 +136,6 @@ def test_a_refresh_may_bring_a_type_that_delta_wants_to_be_asked_for(bench):
     assert bench.rows() == [{"a": 2, "t": datetime(2026, 1, 2, 3, 4, 5)}]  # noqa: DTZ001
 
 
-def test_a_refresh_may_jump_over_batches_that_it_makes_pointless(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
-    refresh = bench.batch(
-        5, bench.parquet("b.parquet", a=[2]), mode="overwrite", overwrite_start=5, refresh_start=5
-    )
-
-    bench.run(refresh)
-
-    assert bench.rows() == [{"a": 2}]
-
-
 def test_a_refresh_replaces_all_partitions_in_a_session_of_dynamic_mode(bench):
     bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1, 2], p=["x", "y"])), partition_by=("p",))
     refresh = bench.batch(1, bench.parquet("b.parquet", a=[3], p=["x"]), mode="overwrite", overwrite_start=1)
@@ -181,7 +158,9 @@ def test_a_range_is_replaced_and_its_other_batches_stay_inside(bench):
     bench.run(second)
 
     assert "lies outside of the range" in bench.failure(outside).what
-    assert "(d = 'tue') violated by row" in bench.failure(replace(outside, mode="overwrite")).what
+    error = bench.failure(replace(outside, mode="overwrite"))
+    assert type(error) is SqlError
+    assert "(d = 'tue') violated by row with values: - d : wed" in error.what
     assert bench.rows() == [{"a": 1, "d": "mon"}, {"a": 3, "d": "tue"}, {"a": 4, "d": "tue"}]
 
 
@@ -225,60 +204,22 @@ def test_a_table_that_forgets_transactions_is_refused(bench):
     assert bench.rows() == [{"a": 1}]
 
 
-def test_a_fence_without_a_table_says_what_to_do(bench):
-    with pytest.raises(InputError, match="does not exist yet"):
-        bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), fence=True)
-
-
-SECOND = "22222222-2222-2222-2222-222222222222"
-
-
-def created_meanwhile(bench, monkeypatch, seen_as_missing: int = 1):
-    """Let the second pipeline look for the table just before the first one makes it."""
-    looks = []
-    real = DeltaLog.metadata
-
-    def late(log):
-        looks.append(log)
-        return None if len(looks) <= seen_as_missing else real(log)
-
-    monkeypatch.setattr(DeltaLog, "metadata", late)
-
-
-def test_two_pipelines_that_make_the_table_at_the_same_time_both_add_their_rows(bench, monkeypatch):
-    first = bench.batch(0, bench.parquet("a.parquet", a=[1]))
-    second = bench.batch(0, bench.parquet("b.parquet", a=[2]))
-    bench.run(first)
-    created_meanwhile(bench, monkeypatch)
-
-    version = bench.run(second, pipeline=SECOND)
-
-    assert version == 1
-    assert bench.rows() == [{"a": 1}, {"a": 2}]
-    table = DeltaTable(str(bench.table))
-    assert [table.transaction_version(name) for name in (bench.plan.pipeline, SECOND)] == [0, 0]
-
-
 def test_a_pipeline_that_comes_second_to_make_the_table_still_has_to_fit_it(bench, monkeypatch):
     """Delta itself would append a SELECT without the column b, and put NULL there."""
     bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1], b=[1])))
-    created_meanwhile(bench, monkeypatch)
+    looks, metadata = [], DeltaLog.metadata
+
+    def first_without(log):
+        """Return what was there just before the other one made the table, and then what is."""
+        looks.append(log)
+        return metadata(log) if len(looks) > 1 else None
+
+    monkeypatch.setattr(DeltaLog, "metadata", first_without)
 
     with pytest.raises(SchemaMismatchError, match="b"):
-        bench.run(bench.batch(0, bench.parquet("b.parquet", a=[2])), pipeline=SECOND)
+        bench.run(bench.batch(0, bench.parquet("b.parquet", a=[2])), pipeline="2" * 8)
 
     assert bench.rows() == [{"a": 1, "b": 1}]
-
-
-def test_a_range_that_is_replaced_first_makes_the_table_and_takes_only_rows_of_the_range(bench):
-    inside = bench.batch(0, bench.parquet("a.parquet", a=[1]), mode="overwrite", where="a = 1")
-    outside = bench.batch(0, bench.parquet("b.parquet", a=[2]), mode="overwrite", where="a = 1")
-
-    failure = bench.failure(outside)
-    bench.run(inside)
-
-    assert "a row lies outside of the range that is replaced: a = 1" in failure.what
-    assert bench.rows() == [{"a": 1}]
 
 
 def test_a_local_table_stays_local_whatever_file_system_is_the_default(bench):
