@@ -6,6 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
+import psutil
 import pytest
 import requests
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -154,3 +155,30 @@ def test_an_api_server_that_is_killed_while_an_application_runs_is_waited_for(cl
     cluster.operator().execute(a_context())
 
     assert cluster.rows() == [1]
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("kubernetes", "yarn")],
+    indirect=True,
+)
+def test_an_executor_that_is_killed_is_replaced_and_its_rows_are_not_lost(cluster):
+    cluster.land(1, 2, 3)
+    counts = "SELECT count(*) FROM range(0, 20000000000, 1, 4) WHERE id % 7 = 3"
+    with ThreadPoolExecutor(1) as pool:
+        sql = f"SELECT d.* FROM @data d WHERE ({counts}) > 0"
+        run = pool.submit(cluster.operator(sql=sql).execute, a_context())
+        assert eventually(executors)
+        (executor,) = executors()
+        executor.kill()
+        run.result()
+
+    assert cluster.rows() == [1, 2, 3]
+    assert [outcome(job) for job in cluster.jobs().values()] == ["succeeded"]
+
+
+def executors():
+    """Return the processes of Java that run tasks for drivers."""
+    processes = psutil.process_iter(["name", "cmdline"])
+    java = [process for process in processes if process.info["name"] == "java"]
+    return [process for process in java if "ExecutorBackend" in " ".join(process.info["cmdline"] or ())]
