@@ -26,7 +26,7 @@ _OF_A_SETTING = re.compile(
 )
 _LIKE_A_SETTING = re.compile(
     r"flag can be true or false|must be a positive number|to unknown queue|java\.lang\.NumberFormatException"
-    r"|ClassNotFoundException|driver runs in Python"
+    r"|ClassNotFoundException|driver runs in Python|Must specify the \w+ container image"
 )
 """Texts about a setting to which Spark gives no error condition."""
 _OF_A_JOB = "Job aborted"

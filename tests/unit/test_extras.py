@@ -21,7 +21,7 @@ class Blocked:
 BLOCKED = %r
 sys.meta_path.insert(0, Blocked())
 """
-OF_EXTRAS = ["adlfs", "azure", "botocore", "pytest"]
+OF_EXTRAS = ["adlfs", "azure", "botocore", "kubernetes", "pytest"]
 
 
 def run_without(*lines: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def run_without(*lines: str) -> subprocess.CompletedProcess[str]:
 def test_all_is_all_extras():
     extras = PROJECT["optional-dependencies"]
 
-    assert sorted(extras) == ["all", "azure", "emulator", "s3", "scope"]
+    assert sorted(extras) == ["all", "azure", "emulator", "kubernetes", "s3", "scope"]
     assert set(extras["all"]) == {one for name, more in extras.items() if name != "all" for one in more}
     required = {re.split(r"[<>=!~]", name)[0] for name in PROJECT["dependencies"]}
     assert not required & {"adlfs", "azure-identity", "apache-airflow-providers-microsoft-azure", "pytest"}
@@ -67,6 +67,7 @@ NEEDING = {
     ("azure", "adlfs"): "store_of('abfss://lake@acme.dfs.core.windows.net/t').storage",
     ("scope", "azure"): "credential_of(Identity(kind='default'))",
     ("s3", "botocore"): "store_of('s3://bucket/t').storage",
+    ("kubernetes", "kubernetes"): "Kubernetes('k8s', Connection(conn_id='k8s', host='k8s://host'))",
     ("emulator", "pytest"): "import airflow_provider_scope.emulator.pytest_plugin",
 }
 """Extra, and the first of its packages that is missed -> what needs it."""
@@ -77,6 +78,8 @@ def test_what_is_missing_is_named_with_its_extra_as_the_page_shows_it():
         "from airflow_provider_scope.exceptions import InputError",
         "from airflow_provider_scope.hooks.credentials import Identity, credential_of",
         "from airflow_provider_scope.hooks.stores import store_of",
+        "from airflow.sdk import Connection",
+        "from airflow_provider_scope.engines.kubernetes import Kubernetes",
         f"for code in {[*NEEDING.values()]}:",
         "    try:",
         "        exec(code)",

@@ -32,6 +32,7 @@ JOB = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0
         ("java.lang.NumberFormatException: Size must be specified as bytes (b), kibibytes (k)", "setting"),
         ("org.apache.spark.SparkException: Executor memory must be a positive number", "setting"),
         ("java.lang.ClassNotFoundException: no.such.Serializer", "setting"),
+        ("org.apache.spark.SparkException: Must specify the driver container image", "setting"),
         ("[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03", "not seen"),
         ("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file a. SQLSTATE: KD001", "passing"),
         (f"{JOB}: java.lang.OutOfMemoryError: Java heap space", "passing"),
