@@ -47,7 +47,10 @@ class Rule:
     finds: str
     """``lost``, ``doubled`` or ``failures``."""
     first: int = 0
-    """The seed that is played first: one that shows it, as long as nothing else changes the schedules."""
+    """The seed that is played first: one that shows it, as long as nothing else changes the schedules.
+
+    Where the test of a rule takes seconds, this is to be what ``search`` gives now.
+    """
 
     def search(self) -> int | None:
         """Return the seed of a schedule that finds something."""

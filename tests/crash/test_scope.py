@@ -8,7 +8,6 @@ from tests.crash.scope_world import ScopeWorld
 from tests.support.faulty_storage import DiedError, before, die
 
 
-@pytest.mark.loads
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_leaving_a_rule_out_is_noticed_in_a_schedule_that_it_keeps_right(rule: ScopeRule) -> None:
     with pytest.MonkeyPatch.context() as patch:
