@@ -3,10 +3,13 @@ from __future__ import annotations
 import pytest
 
 from tests.crash.rules import RULES, Rule
+from tests.crash.scope_rules import RULES as SCOPE_RULES
 from tests.crash.state_rules import STATE_RULES, StateRule
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize(
+    "rule", [*RULES, *SCOPE_RULES], ids=lambda rule: f"{type(rule).__name__}, {rule.name}"
+)
 def test_leaving_a_rule_out_is_noticed_in_a_schedule_that_it_keeps_right(rule: Rule) -> None:
     with pytest.MonkeyPatch.context() as patch:
         rule.leave_out(patch)

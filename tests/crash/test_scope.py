@@ -3,19 +3,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_scope.exceptions import TableRestoredError
-from tests.crash.scope_rules import RULES, ScopeRule
 from tests.crash.scope_world import ScopeWorld
 from tests.support.faulty_storage import DiedError, before, die
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_leaving_a_rule_out_is_noticed_in_a_schedule_that_it_keeps_right(rule: ScopeRule) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        rule.leave_out(patch)
-        seed = rule.search()
-
-    assert seed is not None
-    assert rule.found(seed).failures == []
 
 
 def test_a_table_is_accepted_beside_a_batch_that_only_a_record_closed() -> None:
