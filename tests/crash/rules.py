@@ -178,11 +178,11 @@ def restore_checked_only_at_open(patch: pytest.MonkeyPatch) -> None:
 
 RULES = (
     Rule("a batch runs only after its predecessor", no_predecessor_check, "sloppy", "lost", first=2),
-    Rule("the winner's entry is read before the rest is planned", blind_put, "append", "doubled", first=279),
-    Rule("an answer that was lost is looked up", ignore_lost, "append", "doubled", first=90),
+    Rule("the winner's entry is read before the rest is planned", blind_put, "append", "doubled", first=350),
+    Rule("an answer that was lost is looked up", ignore_lost, "append", "doubled", first=29),
     Rule("a commit record needs the table's word", commit_before_probe, "append", "lost", first=92),
     Rule("numbers never restart", epoch_reuse, "refresh", "lost", first=20),
-    Rule("commits, then the table, then offsets are read", probe_last, "refresh", "failures", first=2),
+    Rule("commits, then the table, then offsets are read", probe_last, "refresh", "failures", first=96),
     Rule(
         "a segment of another refresh does not count", segments_of_any_refresh, "refresh", "lost", first=153
     ),
