@@ -25,6 +25,8 @@ from tests.support.faulty_storage import open_gate
 from tests.support.jars import fetch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_provider_scope.stores.protocol import Store
 
 pytestmark = pytest.mark.spark
@@ -78,7 +80,7 @@ class Watch:
 
 
 @pytest.fixture
-def stores(monkeypatch: pytest.MonkeyPatch) -> list[Store]:
+def stores(monkeypatch: pytest.MonkeyPatch) -> dict[str, Store]:
     """Three accounts, each with another kind of secret."""
     uri = "abfss://lake@{}.dfs.core.windows.net/x"
     made = {
@@ -95,11 +97,11 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> list[Store]:
     for name, fields in made.items():
         monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(fields))
     monkeypatch.setenv("AIRFLOW__PLANTED__TOKEN", SECRETS["token"])
-    return [store_of(uri.format(name), name) for name in made]
+    return {uri.format(name): store_of(uri.format(name), name) for name in made}
 
 
 class World(SparkWorld):
-    stores: tuple[Store, ...] = ()
+    stores: Mapping[str, Store]
     sql = ""
 
     def engine(self, gate: Any) -> Any:
@@ -115,7 +117,7 @@ class World(SparkWorld):
             },
             packages=made.settings.packages,
         )
-        made.stores = tuple(replace(store, packages=()) for store in self.stores)
+        made.stores = {uri: replace(store, packages=()) for uri, store in self.stores.items()}
         made.ingest = replace(made.ingest, sql=self.sql or made.ingest.sql)
         return made
 
@@ -123,7 +125,7 @@ class World(SparkWorld):
 @pytest.mark.parametrize("fails", [pytest.param(False, marks=pytest.mark.loads), True])
 def test_a_secret_is_in_the_file_of_properties_and_nowhere_else(stores, tmp_path, fails, caplog):
     world = World(tmp_path)
-    world.stores = tuple(stores)
+    world.stores = stores
     (tmp_path / "events").mkdir()
     world.drop("a", 1_000)
     if fails:
