@@ -148,9 +148,9 @@ def test_a_boundary_that_is_too_large_for_the_state_is_as_exact(spark: Any, tmp_
     assert sorted(row["id"] for row in again) == [3, 4, 250]
     assert third == []
     assert len(state) < 500
-    assert "boundary" in state
+    assert "boundary_folder" in state
     assert [row["n"] for row in moved] == [8]
-    assert "boundary" not in (replay.state or "")
+    assert "boundary_folder" not in (replay.state or "")
 
 
 def test_rows_that_differ_each_time_they_are_read_are_read_once(spark: Any, tmp_path: Path) -> None:
