@@ -253,8 +253,8 @@ class ClusterEngine(PlanEngine):
         cause, is_lasting = submit_cause(self.manager.log(name))
         manager_says = " ".join(word for error in job.errors for word in error.message.split())
         causes = "; ".join(text for text in (cause, manager_says[:CAUSE_LENGTH]) if text)
-        what = "was cancelled" if outcome(job) == "cancelled" else "failed"
-        problem = f"{subject} {what}: {causes or 'it gave no cause'}"
+        end = "was cancelled" if outcome(job) == "cancelled" else "failed"
+        problem = f"{subject} {end}: {causes or 'it gave no cause'}"
         if not is_lasting:
             return SparkJobFailedError(problem, kept=_KEPT, do=passing_advice(cause))
         return InputError(

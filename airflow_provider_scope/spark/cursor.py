@@ -315,9 +315,8 @@ class Reading:
         if fresh.count() <= max_rows:
             return rows, False
         is_within = ~self._is_beyond(self._nth(fresh, max_rows))
-        if (
-            self.cursor.on_cursor_value_missing == "include"
-        ):  # those come once with each load: with its last batch
+        if self.cursor.on_cursor_value_missing == "include":
+            # Those come once with each load: with its last batch.
             return rows.where(~self.is_missing & is_within), True
         return rows.where(self.is_missing | is_within), True
 
@@ -477,7 +476,7 @@ class Reading:
 
     def _near(self, limit: str, *, is_start: bool) -> Column:
         """Make the condition on the stored value by which Delta may leave files out."""
-        is_least = is_start is (self.cursor.is_rising)
+        is_least = is_start is self.cursor.is_rising
         near = delta_commit.loosened(self.kind, limit, -1 if is_least else 1)
         if near is None or delta_commit.are_exact(self.kind):
             return F.lit(True)  # noqa: FBT003 - the exact condition is enough, or none may be

@@ -41,7 +41,11 @@ def test_a_file_that_livy_does_not_take_fails_the_task_and_leaves_nothing_in_its
     assert not [batch for batch in batches if batch["state"] == "starting" and not batch["log"]]
 
 
-@pytest.mark.parametrize("cluster", [pytest.param("livy", marks=pytest.mark.livy)], indirect=True)
+@pytest.mark.parametrize(
+    "cluster",
+    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("kubernetes", "livy")],
+    indirect=True,
+)
 def test_a_checkpoint_in_a_folder_with_an_odd_name_is_read(cluster):
     cluster.folder /= "a b é #x"
     cluster.folder.mkdir()
@@ -50,6 +54,23 @@ def test_a_checkpoint_in_a_folder_with_an_odd_name_is_read(cluster):
     cluster.operator().execute(a_context())
 
     assert cluster.rows() == [1]
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("kubernetes", "livy")],
+    indirect=True,
+)
+def test_a_checkpoint_in_a_folder_with_a_comma_is_refused_before_anything_is_submitted(cluster):
+    cluster.folder /= "a,b"
+    cluster.folder.mkdir()
+    cluster.land(1)
+
+    with pytest.raises(AirflowFailException, match="has a comma, where Spark splits names of files"):
+        cluster.operator().execute(a_context())
+
+    assert cluster.jobs() == {}
+    assert not cluster.has_table()
 
 
 @pytest.mark.parametrize("cluster", [pytest.param("livy", marks=pytest.mark.livy)], indirect=True)
