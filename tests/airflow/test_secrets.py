@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import stat
@@ -38,6 +39,17 @@ SECRETS = {
     "token": "planted-bearer-token-eyJhbGciOi",
 }
 FRAGMENTS = (SECRETS["key"], "cGxhbnRlZC1zaWduYXR1cmU", SECRETS["client"], SECRETS["token"])
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets_of_other_tests() -> None:
+    """Let Airflow forget what it remembers for the whole process.
+
+    It masks by each secret that was ever read, in no order: one of another test may be the beginning of ours,
+    and leave the rest of it.
+    """
+    for side in ("airflow._shared", "airflow.sdk._shared"):
+        importlib.import_module(f"{side}.secrets_masker").reset_secrets_masker()
 
 
 def found_in(text: str) -> list[str]:
