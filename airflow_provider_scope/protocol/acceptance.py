@@ -336,7 +336,7 @@ def _consequences_by_history(reading: _Reading) -> Consequences:
     opened = _open_batches(reading)
     undone = _undone_refresh(reading, records, opened)
     may_miss_purged = vacuumed > start and bool(records) and has_lost_rows(records[0], table_state)
-    problem = opened.problem
+    problem = opened.problem or _refresh_problem(reading, records, undone)
     if not problem and may_miss_purged and _is_rolled_back(records[0], table_state):
         problem = _set_back_below(reading.table, records[0], vacuumed)
     return Consequences(
@@ -346,7 +346,7 @@ def _consequences_by_history(reading: _Reading) -> Consequences:
         rolled_back=lost,
         open_rolled_back=tuple(sorted([*opened.rolled_back, *opened.undecidable])),
         seen_version=_seen_version(table_state, opened.versions),
-        problem=problem or _refresh_problem(reading, records, undone),
+        problem=problem,
         abandoned_in_table=tuple(
             seq for seq in table_state.committed if seq < recovery.first_in_table(view.last_commit, None)
         ),
@@ -461,10 +461,7 @@ def _undone_refresh(
     :param records: Those of the refresh.
     """
     view, start = reading.view, reading.view.refresh_start
-    if start is None or not (
-        start in opened.rolled_back
-        or any(record.seq == start and _is_rolled_back(record, view.table) for record in records)
-    ):
+    if start is None or not (start in opened.rolled_back or _is_undone(start, records, view.table)):
         return None
     entries, taken = rows_in_table(reading.log, reading.log.takeover(view.newest), view.table)
     names = {name for entry in entries if entry.seq < start for name in _names(entry.slice)}
@@ -473,6 +470,19 @@ def _undone_refresh(
     if all(isinstance(entry.slice, FileSlice) for entry in opened.kept):
         twice = names & {name for entry in opened.kept for name in _names(entry.slice)}
     return _UndoneRefresh(names, twice, names - _names_of(reading.log, records) - twice)
+
+
+def _is_undone(start: int, records: Sequence[CommitRecord], table_state: TableState) -> bool:
+    """Whether the table was set back to before the refresh, or may have been.
+
+    If the record of the refresh's first batch was purged, its transaction in the table's log tells.
+    """
+    if not records or not _is_rolled_back(records[0], table_state):
+        return False
+    if records[0].seq == start:
+        return True
+    first = table_state.committed.get(start)
+    return first is None or recovery.rolled_back(first, table_state.restores) is not False
 
 
 def _refresh_problem(
@@ -486,8 +496,8 @@ def _refresh_problem(
         return None
     if undone and log.logged()[0] > 0:
         return _undecided(
-            f"{undoing}. It is not known whether its next batches would be loaded on top of their old rows: "
-            "`airflow scope vacuum` purged the records of the batches before it.",
+            f"{undoing}, or may have undone it. It is not known whether its next batches would be loaded "
+            "on top of their old rows: `airflow scope vacuum` purged the records that would tell.",
             do=f"RESTORE the table to a version of the refresh. Or {only_refresh}",
         )
     if undone and undone.twice:
@@ -527,7 +537,7 @@ def _doubled_from_before(reading: _Reading, records: Sequence[CommitRecord], sta
     """
     log, table_state = reading.log, reading.view.table
     table_id = table_state.identity.table_id if table_state.identity else None
-    if not any(r.seq == start and r.table and r.table.table_id != table_id for r in records):
+    if not any(r.table and r.table.table_id != table_id for r in records[:1]):
         return set()
     entries = {
         seq: log.find_offset(seq)
