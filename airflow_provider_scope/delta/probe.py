@@ -159,7 +159,10 @@ def _changes(batch_notes: dict[str, Any], metrics: dict[str, Any]) -> dict[str, 
     if not isinstance(counts, dict):
         return {}
     if _MERGE_METRICS["inserted"] in metrics:
-        return {**{name: _metric(metrics, metric) or 0 for name, metric in _MERGE_METRICS.items()}, **counts}
+        of_table = {name: _metric(metrics, metric) or 0 for name, metric in _MERGE_METRICS.items()}
+        offered = batch_notes.get("offered")
+        more = {} if offered is None else {"unchanged": offered - sum(of_table.values())}
+        return {**of_table, **counts, **more}
     # Rows that are replaced as a whole, by partitions or by a refresh, are counted by nobody.
     return {"inserted": _rows(metrics) or 0, **counts}
 

@@ -22,6 +22,8 @@ RANGED = re.compile(r"tinyint|smallint|int|bigint|date|timestamp|string|decimal\
 """Types of keys by whose range files of a table can be skipped. Not floats: they have NaN and two zeros."""
 KEYS = re.compile(rf"{RANGED.pattern}|float|double|boolean|binary|timestamp_ntz")
 """Types whose values Spark and Delta compare alike. Not collated text: different texts may count as equal."""
+SEQUENCES = re.compile(r"tinyint|smallint|int|bigint|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)")
+"""Types by which rows can be ordered. Not text, which orders 10 before 9, and not floats, which have NaN."""
 _LONGEST = 100
 """Most characters of a text that becomes a literal in a condition."""
 _PLAIN_YEAR = re.compile(r"[0-9]{4}-")
@@ -36,6 +38,7 @@ class MergeRule:
     merge_key: tuple[str, ...] = ()
     dedup_sort: tuple[str, str] | None = None
     hard_delete: str | None = None
+    sequence_by: str | None = None
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> MergeRule:
@@ -46,6 +49,7 @@ class MergeRule:
             merge_key=tuple(value.get("merge_key") or ()),
             dedup_sort=(sort[0], sort[1]) if sort else None,
             hard_delete=value.get("hard_delete"),
+            sequence_by=value.get("sequence_by"),
         )
 
     @property
@@ -56,7 +60,7 @@ class MergeRule:
     @property
     def needs_winner(self) -> bool:
         """Whether two rows with one key are an error, because nothing says which of them counts."""
-        return self.strategy != "delete-insert" and self.dedup_sort is None
+        return self.strategy != "delete-insert" and self.dedup_sort is None and self.sequence_by is None
 
 
 def place(argument: str, name: str, columns: Sequence[str], table: str) -> int:
@@ -75,10 +79,19 @@ def place(argument: str, name: str, columns: Sequence[str], table: str) -> int:
 
 
 def check_key(argument: str, name: str, kind: str, table: str) -> None:
-    """Refuse a key of a type whose values cannot be compared exactly.
+    """Refuse a key of a type whose values cannot be compared exactly, and a sequence without a sure order.
 
     :raises InputError: The type is such a one.
     """
+    if argument == "sequence_by":
+        if not SEQUENCES.fullmatch(kind):
+            raise InputError(
+                f"sequence_by names {name!r}, which is {kind}: rows for {table} cannot be ordered by it.",
+                kept=NO_ROW_WRITTEN,
+                do="make a date, a timestamp, a whole number or a decimal of it in `sql`, such as "
+                f"SELECT * EXCEPT ({quoted(name)}), CAST({quoted(name)} AS timestamp) AS {quoted(name)}",
+            )
+        return
     if not KEYS.fullmatch(kind):
         raise InputError(
             f"{argument} names {name!r}, which is {kind}: values of this type cannot be keys in {table}.",

@@ -25,7 +25,11 @@ RULES_AT_MOST = 10
 PATTERN_LENGTH = 50
 """Of a pattern that matches nothing."""
 _OF_THE_TABLE = ("inserted", "updated", "deleted")
-_OF_THE_BATCH = {"deduplicated": "deduplicated", "hard_deleted": "marked as deleted"}
+_OF_THE_BATCH = {
+    "deduplicated": "deduplicated",
+    "hard_deleted": "marked as deleted",
+    "unchanged": "without effect",
+}
 """What row-level writes count: rows of the table, and rows of the batch that are none of the table."""
 READ, REMAINING = "what is read", "what is left"
 """Topics of warnings: of what a run is about to read, and of what it leaves, which only its end tells."""

@@ -216,16 +216,17 @@ _WHOLE = 1e15
 """Below it each whole double is one bigint, whose text is that of the same value as an integer."""
 
 
-def row_hash(fields: Iterable[T.StructField]) -> Column:
+def row_hash(fields: Iterable[T.StructField], column: Callable[[str], str] = quoted) -> Column:
     """Hash a row's values.
 
     It does not see the order of the columns, the letter case of their names, or columns that are NULL: a row
     without such a column is the same row. Nor does it see types where the value is equal: 1, 1.0 and 1.00;
     one instant in two zones; a date and its first instant without zone.
+
+    :param column: Gives the column of a field, as SQL names it.
     """
-    return F.substring(
-        F.sha2(_json([(f.name, F.col(quoted(f.name)), f.dataType) for f in fields]), 256), 1, _HASH_LENGTH
-    )
+    values = [(f.name, F.col(column(f.name)), f.dataType) for f in fields]
+    return F.substring(F.sha2(_json(values), 256), 1, _HASH_LENGTH)
 
 
 def _json(values: list[tuple[str, Column, T.DataType]]) -> Column:

@@ -169,6 +169,14 @@ TOGETHER = (
     _unwanted(
         _FEED, "write.merge_key", GIVEN, "none", "a batch has the rows that changed, not whole groups", Merge
     ),
+    _unwanted(
+        _FEED,
+        "write.sequence_by",
+        GIVEN,
+        "None",
+        "the changes of a feed are loaded in the order of its commits, so the last one counts",
+        Merge,
+    ),
     Refusal(
         _FEED,
         Case("write.strategy", "insert-only"),

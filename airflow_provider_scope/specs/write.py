@@ -42,6 +42,10 @@ class Merge:
         same; the others refuse the batch.
     :param hard_delete: Column that marks a row to be deleted: true, or not NULL if it is not a boolean. Such
         a row is not stored.
+    :param sequence_by: Column that orders the rows of a primary key in the source, such as the time of the
+        last change: whatever the order of the loads, an older row never replaces a newer one. A number, a
+        date or a timestamp, and never NULL. Of two rows with one value, ``dedup_sort`` decides which counts;
+        None: if they differ, the batch is refused.
     :raises InputError: A value is not valid.
     """
 
@@ -50,10 +54,12 @@ class Merge:
     merge_key: Sequence[str] = ()
     dedup_sort: Sequence[str] | None = None
     hard_delete: str | None = None
+    sequence_by: str | None = None
 
     def __post_init__(self) -> None:
         """Check the fields together; values that are templates are let through."""
         self._check_sort()
+        self._check_sequence()
         if self.strategy in {"upsert", "insert-only"}:
             if not self.primary_key:
                 raise validation.bad(
@@ -76,6 +82,31 @@ class Merge:
         validation.one_of("dedup_sort", sort[1], ("asc", "desc"))
         if not self.primary_key:
             raise validation.bad("dedup_sort", sort, "None without primary_key, which identifies rows")
+
+    def _check_sequence(self) -> None:
+        sequence = self.sequence_by
+        if sequence is None or validation.is_deferred(sequence):
+            return
+        if not self.primary_key:
+            raise validation.bad("sequence_by", sequence, "None without primary_key, which identifies rows")
+        if self.hard_delete:
+            raise validation.bad(
+                "sequence_by",
+                sequence,
+                "None with hard_delete",
+                "leave one of them out: of a deleted key nothing says how old it is",
+            )
+        if self.merge_key:
+            raise validation.bad(
+                "sequence_by", sequence, "None with merge_key", "leave one of them out: a group has no order"
+            )
+        if self.strategy == "insert-only":
+            raise validation.bad(
+                "sequence_by",
+                sequence,
+                "None with strategy='insert-only'",
+                "use another strategy, or leave it out: the row that is loaded first stays",
+            )
 
 
 def _instant(argument: str, value: Any) -> str:
@@ -230,8 +261,9 @@ def _named(write: Write) -> Iterator[tuple[str, str]]:
     if isinstance(write, Merge):
         if write.dedup_sort is not None and not validation.is_deferred(write.dedup_sort):
             yield "dedup_sort", write.dedup_sort[0]
-        if write.hard_delete is not None:
-            yield "hard_delete", write.hard_delete
+        for argument in ("hard_delete", "sequence_by"):
+            if (name := getattr(write, argument)) is not None:
+                yield argument, name
 
 
 def for_plan(write: Write) -> dict[str, Any]:

@@ -25,6 +25,7 @@ HEADINGS = [
     "### Delete-insert",
     "### Upsert",
     "### Insert-only",
+    "### In the order of the source",
     "## Scd2",
 ]
 EXAMPLE = re.compile(r"(^```python\n(?:(?!```)[^\n]*\n)+```\n)\n((?:^\|[^\n]*\n)+)", re.MULTILINE)
@@ -61,7 +62,7 @@ def loads_and_result(table: str) -> tuple[list[str], dict[str, list[dict[str, An
 
 
 def test_each_write_has_its_examples() -> None:
-    assert len(examples()) == 12
+    assert len(examples()) == 13
 
 
 @pytest.mark.spark

@@ -26,6 +26,7 @@ def ingest(write: Any, **more: Any) -> Any:
         (Merge(merge_key="day"), "merge_key", "day"),
         (Merge(primary_key="id", dedup_sort=("changed", "desc")), "dedup_sort", "changed"),
         (Merge(primary_key="id", hard_delete="gone"), "hard_delete", "gone"),
+        (Merge(primary_key="id", sequence_by="at"), "sequence_by", "at"),
         (Scd2(merge_key="day"), "merge_key", "day"),
     ],
 )

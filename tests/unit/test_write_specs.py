@@ -24,6 +24,12 @@ from airflow_provider_scope.specs.write import write_from, write_to_dict
         ({"primary_key": "id", "dedup_sort": ("at", "down")}, "expected one of 'asc', 'desc'"),
         ({"primary_key": "id", "dedup_sort": ("at", "asc", "on", "asc")}, "expected one column"),
         ({"merge_key": "day", "dedup_sort": ("at", "asc")}, "None without primary_key"),
+        ({"merge_key": "day", "sequence_by": "at"}, "None without primary_key"),
+        ({"primary_key": "id", "merge_key": "day", "sequence_by": "at"}, "None with merge_key"),
+        (
+            {"strategy": "insert-only", "primary_key": "id", "sequence_by": "at"},
+            "None with strategy='insert-only'",
+        ),
     ],
 )
 def test_what_a_merge_cannot_do_is_refused(fields: dict[str, Any], said: str) -> None:

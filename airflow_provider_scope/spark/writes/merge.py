@@ -17,6 +17,8 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError
 from airflow_provider_scope.spark import settings
 from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.held import Keys, as_text, key_aggregates, read_once
+from airflow_provider_scope.spark.session import SPARK_ERRORS, whole_text
+from airflow_provider_scope.spark.structs import row_hash
 from airflow_provider_scope.spark.writes import rows as plain
 from airflow_provider_scope.sql import quoted
 
@@ -55,6 +57,11 @@ class Staged:
     def row_count(self) -> int:
         """How many rows the batch has."""
         return self.keys.rows
+
+    def content(self) -> Column:
+        """Hash the values of a row by the table's names, as ``row_hash`` does in the table."""
+        columns = {name: f"c{number}" for number, name in enumerate(self.names)}
+        return row_hash(self.batch.rows.schema, columns.__getitem__)
 
     def columns(self, argument: str, named: Sequence[str]) -> list[str]:
         """Find the columns that an argument of the write names."""
@@ -203,6 +210,9 @@ def one_row_per_key(staged: Staged, rule: MergeRule) -> tuple[DataFrame, int]:
     """
     key = staged.columns("primary_key", rule.primary_key)
     order = []
+    if rule.sequence_by:
+        is_flagged = _is_flagged(staged, rule.hard_delete)
+        order += [F.col(*staged.columns("sequence_by", [rule.sequence_by])).desc(), is_flagged.desc()]
     if rule.dedup_sort:
         name, direction = rule.dedup_sort
         column = F.col(*staged.columns("dedup_sort", [name]))
@@ -213,10 +223,18 @@ def one_row_per_key(staged: Staged, rule: MergeRule) -> tuple[DataFrame, int]:
         return staged.rows, 0
     if rule.needs_winner:
         raise _doubled(staged, key, by_key)
-    order.append(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
-    window = Window.partitionBy(*key).orderBy(*order)
-    first_rows = staged.rows.withColumn("n", F.row_number().over(window)).where("n = 1").drop("n")
-    return first_rows, duplicates
+    by_rank = Window.partitionBy(*key)
+    if rule.sequence_by and not rule.dedup_sort:
+        first_rows = staged.rows.withColumn("n", F.rank().over(by_rank.orderBy(*order))).where("n = 1")
+        contents = F.count_distinct(F.when(~is_flagged, staged.content()))
+        ties = first_rows.groupBy(*key).agg(contents.alias("n")).where("n > 1")
+        if examples := _examples(staged, ties, key):
+            raise _tie(staged.table, rule.sequence_by, examples)
+    order.append(
+        staged.content() if rule.sequence_by else F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
+    )
+    first = F.row_number().over(by_rank.orderBy(*order))
+    return staged.rows.withColumn("n", first).where("n = 1").drop("n"), duplicates
 
 
 def count_duplicates(groups: DataFrame) -> int:
@@ -271,6 +289,15 @@ def _doubled(staged: Staged, key: Sequence[str], by_key: DataFrame) -> MergeKeyE
     )
 
 
+def _tie(table: str, sequence_by: str, examples: str) -> MergeKeyError:
+    return MergeKeyError(
+        f"Rows for {table} have the same primary key and the same {sequence_by}, and differ: {examples}.",
+        kept=NO_ROW_WRITTEN,
+        do="set dedup_sort=(column, 'desc') to decide which of them counts; or set sequence_by to a "
+        "column that tells them apart",
+    )
+
+
 _SOURCE = "spark.databricks.delta.merge.materializeSource"
 """Whether Delta keeps the source of a MERGE, which it reads twice, after the first read."""
 _REPARTITION = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
@@ -289,6 +316,8 @@ def write(batch: Batch, commit: Commit) -> int | None:
     """Merge the rows by the rule of the batch, in one commit, even if that changes no row."""
     rule = MergeRule.of(batch.how)
     keys = {"primary_key": rule.primary_key, "merge_key": rule.merge_key}
+    if rule.sequence_by:
+        keys["sequence_by"] = (rule.sequence_by,)
     held_keys = _held_keys(batch, rule)
     with staged(batch, keys, commit.log.table, rule.primary_key, held_keys) as load:
         is_unique = held_keys is not None or not rule.primary_key
@@ -306,6 +335,10 @@ def write(batch: Batch, commit: Commit) -> int | None:
         partitions = _partitions(load, rule)
         if partitions:
             return plain.write(replace(live, overwrites=True, where=partitions), commit)
+        if rule.sequence_by:
+            commit.note(offered=load.row_count - duplicates)
+            with _naming_ties(load, rule.sequence_by):
+                return commit.execute(lambda session: _upsert(Merge(session, load), rule, rows))
         merge = _STRATEGIES[rule.strategy]
         return commit.execute(lambda session: merge(Merge(session, load), rule, rows))
 
@@ -316,7 +349,7 @@ def _held_keys(batch: Batch, rule: MergeRule) -> Keys | None:
     :return: None if they are to be read again: a check of the columns that partition the table, which fails
         at some values, has not been done when they were held.
     """
-    if batch.keys is None or batch.partitions or rule.merge_key:
+    if batch.keys is None or batch.partitions or rule.merge_key or rule.sequence_by:
         return None
     kinds = {name.lower(): kind for name, kind in batch.rows.dtypes}
     key_kinds = {name.lower(): kinds.get(name.lower()) for name in rule.primary_key}
@@ -388,12 +421,71 @@ def _upsert(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:
     load = merge.load
     builder = merge.into(rows, _same_key(load, rule))
     flag = f"s.{quoted(load.in_source('flag'))}"
+    deletes, replaces = (
+        _sequence_conditions(merge, rule, F.expr(flag)) if rule.sequence_by else (F.expr(flag), None)
+    )
     if rule.hard_delete or load.batch.deleted is not None:
-        builder = builder.whenMatchedDelete(flag)
+        builder = builder.whenMatchedDelete(deletes)
     # A column that the batch lacks becomes NULL, as in a row that is inserted.
     values = {**load.values(), **{quoted(name): "NULL" for name in load.batch.lacking}}
-    builder = builder.whenMatchedUpdate(set=values)
+    builder = builder.whenMatchedUpdate(replaces, set=values)
     builder.whenNotMatchedInsert(f"NOT {flag}", values=load.values()).execute()
+
+
+_TIE = "@@airflow-provider-scope-tie "
+_TIED = re.compile(rf"{_TIE}(.*?)@@", re.DOTALL)
+
+
+def _sequence_conditions(merge: Merge, rule: MergeRule, flag: Column) -> tuple[Column, Column]:
+    """Write when a row of the batch (``s``) deletes the one of the table (``t``), and when it replaces it.
+
+    Of a delete and a row with one sequence the delete counts; of two rows the first by ``dedup_sort``, and
+    by their hash if that is the same, too: the same one, whichever was loaded first.
+    """
+    load = merge.load
+    stored = {field.name.lower(): field for field in merge.table.toDF().schema}
+
+    def pair(argument: str, name: str) -> tuple[Column, Column]:
+        (column,) = load.columns(argument, [name])
+        name = load.name(column)
+        # What was stored before there was such a column has no value in it.
+        other = F.col(f"t.{quoted(name)}") if name.lower() in stored else F.lit(None)
+        return F.col(f"s.{quoted(name)}"), other
+
+    sequence, other = pair("sequence_by", rule.sequence_by or "")
+    content = row_hash(load.batch.rows.schema, lambda name: f"s.{quoted(name)}")
+    names = (*load.names, *load.batch.lacking)  # and no column that the table computes
+    fields = [stored[name.lower()] for name in names if name.lower() in stored]
+    other_content = row_hash(fields, lambda name: f"t.{quoted(name)}")
+    if rule.dedup_sort:
+        sort, other_sort = pair("dedup_sort", rule.dedup_sort[0])
+        comes_first = sort < other_sort if rule.dedup_sort[1] == "asc" else sort > other_sort
+        wins = F.when(sort.eqNullSafe(other_sort), content < other_content)
+        wins = wins.otherwise(F.coalesce(comes_first, other_sort.isNull()))
+    else:
+        key = F.to_json(F.struct(*[pair("primary_key", name)[0] for name in rule.primary_key]))
+        fails = F.raise_error(F.concat(F.lit(_TIE), key, F.lit("@@"))).cast("boolean")
+        wins = F.when(content == other_content, F.lit(col=False)).otherwise(fails)
+    is_newer = other.isNull() | (sequence > other)
+    return (
+        flag & (is_newer | (sequence == other)),
+        ~flag & F.when(is_newer, F.lit(col=True)).when(sequence == other, wins).otherwise(F.lit(col=False)),
+    )
+
+
+@contextmanager
+def _naming_ties(load: Staged, sequence_by: str) -> Iterator[None]:
+    """Turn Spark's error for a row of the batch that ties with one of the table.
+
+    :raises MergeKeyError: Instead of it.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as err:
+        tie = _TIED.search(whole_text(err))
+        if tie is None:
+            raise
+        raise _tie(load.table, sequence_by, f"{tie[1]}, of which the table has one") from err
 
 
 def _insert_only(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:

@@ -1,0 +1,148 @@
+"""Rows in the order of the source: random histories of many keys, cut into loads at random and in any order.
+
+Each key has a history of its own, so a few loads are hundreds of them. What is in the table is compared with
+a plain model, which knows no loads. To replay: ``SEQUENCE_SEED=17 .venv/bin/pytest <this file>``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.support.merge_model import content
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.spark.conftest import Bench
+
+pytestmark = pytest.mark.spark
+
+SEED = int(os.environ.get("SEQUENCE_SEED", "1"))
+KEYS = int(os.environ.get("SEQUENCE_KEYS", "150"))
+LOADS = 4
+
+BEGIN = datetime(1999, 12, 31, 23, 59, 59, 999_990, tzinfo=UTC)
+SEQUENCES: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
+    "timestamp": (pa.timestamp("us", tz="UTC"), lambda n: BEGIN + timedelta(microseconds=n)),
+    "timestamp_ntz": (pa.timestamp("us"), lambda n: BEGIN.replace(tzinfo=None) + timedelta(microseconds=n)),
+    "date": (pa.date32(), lambda n: date(1582, 10, 1) + timedelta(days=n)),
+    "bigint": (pa.int64(), lambda n: 2**53 + n),
+    "decimal": (pa.decimal128(38, 9), lambda n: Decimal(n - 9) / 10**9),
+}
+TEXTS = ("a", "A", "", None, "é")
+NUMBERS = (0.0, -0.0, 1.5, float("nan"), None)
+LISTS = ([], [None], ["x"], None)
+STRUCTS = ({"x": 1}, {"x": None}, None)
+KINDS = {
+    "id": pa.int64(),
+    "text": pa.string(),
+    "number": pa.float64(),
+    "list": pa.list_(pa.string()),
+    "struct": pa.struct([("x", pa.int64())]),
+    "sort": pa.int64(),
+}
+
+
+def events(chance: Random, at: Callable[[int], Any], *, ties: bool) -> list[dict[str, Any]]:
+    """Make the events of all keys.
+
+    :param ties: Whether rows of one key and sequence may differ; else such rows are repetitions.
+    """
+    made: list[dict[str, Any]] = []
+    for key in range(KEYS):
+        count = chance.choice([1, 2, 3, 5, 8])
+        numbers = chance.sample(range(20), count)
+        if ties:
+            numbers += chance.choices(numbers, k=chance.choice([0, 1, 2]))
+        for number in numbers:
+            row = {"text": chance.choice(TEXTS), "number": chance.choice(NUMBERS)}
+            row |= {"list": chance.choice(LISTS), "struct": chance.choice(STRUCTS)}
+            made.append({"id": key, "at": at(number), **row, "sort": chance.choice([None, 1, 2, 3])})
+    return made + chance.choices(made, k=len(made) // 5)
+
+
+def cut(chance: Random, made: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Put each event into one of the loads, in any order."""
+    loads: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for event in chance.sample(made, len(made)):
+        loads[chance.randrange(LOADS)].append(event)
+    return [loads[number] for number in range(LOADS)]
+
+
+def load(
+    bench: Bench, seq: int, rows: list[dict[str, Any]], kinds: dict[str, pa.DataType], **how: Any
+) -> None:
+    columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()}
+    bench.run(bench.batch(seq, bench.parquet(f"{seq}.parquet", **columns)), **how)
+
+
+def read(bench: Bench) -> list[dict[str, Any]]:
+    return DeltaTable(str(bench.table)).to_pyarrow_table().to_pylist()
+
+
+def differences(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> tuple[Any, Any]:
+    """Return the rows of each key that only one of both sides has."""
+    sides = [{content(row) for row in rows} for rows in (found, expected)]
+    assert len(found) == len(sides[0])
+    assert len(expected) == len(sides[1])
+    return [row for row in found if content(row) not in sides[1]], [
+        row for row in expected if content(row) not in sides[0]
+    ]
+
+
+def newest(made: list[dict[str, Any]], sort: str | None) -> list[list[dict[str, Any]]]:
+    """Return for each key the rows of which one may be in the table."""
+    groups: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for event in made:
+        groups[event["id"]].append(event)
+    left = []
+    for group in groups.values():
+        rows = [row for row in group if row["at"] == max(one["at"] for one in group)]
+        sorts = [row["sort"] for row in rows if row["sort"] is not None]
+        if sort and sorts:
+            best = max(sorts) if sort == "desc" else min(sorts)
+            rows = [row for row in rows if row["sort"] == best]
+        left.append(rows)
+    return left
+
+
+@pytest.mark.parametrize(
+    ("kind", "sort"), [("timestamp", None), ("decimal", "desc"), ("date", "asc"), ("bigint", None)]
+)
+def test_a_merge_leaves_the_newest_row_of_each_key_whatever_the_loads(
+    bench: Bench, kind: str, sort: str | None
+) -> None:
+    chance = Random(f"{SEED} {kind} {sort}")
+    of_sequence, at = SEQUENCES[kind]
+    made = events(chance, at, ties=sort is not None)
+    kinds = {**KINDS, "at": of_sequence}
+    write = {
+        "kind": "merge",
+        "strategy": chance.choice(["upsert", "delete-insert"]),
+        "primary_key": ["ID"],
+        "sequence_by": "At",
+        "dedup_sort": sort and ["sort", sort],
+    }
+    tables = []
+    for turn in range(2):  # two cuts of the same events
+        bench.table = bench.folder / f"table{turn}"
+        how = {"table": f"file://{bench.table}", "write": write}
+        for seq, rows in enumerate(cut(chance, made)):
+            load(bench, seq, rows, kinds, **how)
+        tables.append(read(bench))
+
+    assert differences(*tables) == ([], [])
+    by_key = {row["id"]: content(row) for row in tables[0]}
+    expected = newest(made, sort)
+    assert len(by_key) == len(tables[0]) == len(expected) == KEYS
+    wrong = [rows for rows in expected if by_key[rows[0]["id"]] not in {content(row) for row in rows}]
+    assert wrong == []
