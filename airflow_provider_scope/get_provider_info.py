@@ -38,6 +38,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": _INTEGRATION,
                 "python-modules": [
                     "airflow_provider_scope.operators.delta_ingest",
+                    "airflow_provider_scope.operators.pipeline_command",
                     "airflow_provider_scope.operators.scope_submit",
                 ],
             }

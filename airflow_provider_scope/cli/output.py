@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SHOWN_AT_MOST = 10
 DEFAULT_SCOPE = "adla_scope_default"
 
+_LINES: ContextVar[Callable[[str], object] | None] = ContextVar("lines", default=None)
+"""What takes the lines of the running command; standard output if nothing does."""
 _ADDRESS: ContextVar[Address] = ContextVar("address", default=Address())  # noqa: B039 - it is frozen
 """The pipeline that the running command is about; `say` adds it to the commands that are printed."""
 
@@ -41,14 +43,29 @@ def set_address(address: Address) -> None:
 
 
 def say(text: str = "") -> None:
-    """Write a line to standard output, and complete the commands in it with their arguments."""
-    sys.stdout.write(_ADDRESS.get().complete(text) + "\n")
+    """Write a line, and complete the commands in it with their arguments."""
+    line, write = _ADDRESS.get().complete(text), _LINES.get()
+    if write:
+        write(line)
+    else:
+        sys.stdout.write(line + "\n")
+
+
+@contextmanager
+def lines_to(write: Callable[[str], object]) -> Iterator[None]:
+    """Let the commands of the block write their lines elsewhere than to standard output."""
+    token = _LINES.set(write)
+    try:
+        yield
+    finally:
+        _LINES.reset(token)
 
 
 def is_confirmed(args: Namespace, *consequences: str) -> bool:
     """Whether the user wants it to be done; if not, say what it would do, and that nothing was done."""
     if not args.yes:
-        for line in (*consequences, "nothing was written; add --yes to do it"):
+        # A task has no command line, and says what is to be set instead.
+        for line in (*consequences, f"nothing was written; {getattr(args, 'consent', 'add --yes')} to do it"):
             say(line)
     return bool(args.yes)
 

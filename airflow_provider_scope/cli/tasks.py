@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Sized
 from dataclasses import dataclass, replace
@@ -150,12 +151,10 @@ def ingest_of_task(args: Namespace) -> tuple[Ingest, RunContext]:
     :raises InputError: The task is of another kind, or has values that only a run knows.
     """
     # Airflow's Dag machinery is slow to load, and most commands do not need it.
-    from airflow.utils.cli import get_bagged_dag  # noqa: PLC0415
-
     from airflow_provider_scope.operators.base import address_of  # noqa: PLC0415
 
     with quiet(verbose=args.verbose):
-        dag = get_bagged_dag(args.bundle_name, args.dag_id)
+        dag = find_dag(args.bundle_name, args.dag_id)
     task = dag.get_task(args.task_id)
     if not _is_ingest(task):
         raise InputError(
@@ -229,20 +228,39 @@ def list_pipelines(args: Namespace) -> None:
     from airflow.cli.simple_table import AirflowConsole  # noqa: PLC0415
 
     with quiet(verbose=args.verbose):
-        rows = [_row(instance) for dag in _dags(args.bundle_name) for instance in instances(dag)]
+        bags = _bags(args.bundle_name)
+        dags = (bag[dag_id] for bag in bags for dag_id in sorted(bag))
+        rows = [_row(instance) for dag in dags for instance in instances(dag)]
     AirflowConsole().print_as(rows, args.output)
 
 
-def _dags(bundle_names: list[str] | None) -> Iterator[Any]:
-    """Read the Dags of all bundles, or of the named ones, from their files."""
+def find_dag(bundle_names: list[str] | None, dag_id: str) -> Any:
+    """Read a Dag from its file. Airflow's own function for that needs its database, which a task has not.
+
+    :raises InputError: No bundle has it.
+    """
+    for bag in _bags(bundle_names):
+        if dag_id in bag:
+            return bag[dag_id]
+    raise InputError(
+        f"There is no Dag {dag_id}: no bundle{f' of {bundle_names}' if bundle_names else ''} has it, or its "
+        "file has an error.",
+        kept=_KEPT,
+        do=f"correct the id, or the file of {dag_id}: `airflow dags list-import-errors` shows its error",
+    )
+
+
+def _bags(bundle_names: list[str] | None) -> Iterator[dict[str, Any]]:
+    """Read the Dags of each bundle, or of each named one, from their files: id -> Dag."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager  # noqa: PLC0415
     from airflow.dag_processing.dagbag import DagBag  # noqa: PLC0415
 
     for bundle in DagBundlesManager().get_all_dag_bundles():  # type: ignore[no-untyped-call] # Airflow's
         if not bundle_names or bundle.name in bundle_names:
             bundle.initialize()
-            bag = DagBag(bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
-            yield from (bag.dags[dag_id] for dag_id in sorted(bag.dags))
+            if str(bundle.path) not in sys.path:
+                sys.path.append(str(bundle.path))  # Dag files import modules from beside them
+            yield DagBag(bundle.path, bundle_path=bundle.path, bundle_name=bundle.name).dags
 
 
 def _row(instance: Instance) -> dict[str, Any]:

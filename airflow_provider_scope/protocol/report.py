@@ -259,7 +259,7 @@ class RunReport:
         }
         if not self.batches:
             value["why"] = self.why_nothing()[:1000]
-        while (excess := _json_length(value) - XCOM_LIMIT_BYTES) > 0:
+        while (excess := json_length(value) - XCOM_LIMIT_BYTES) > 0:
             if any(value["left_out_names"].values()):
                 _drop_names(value["left_out_names"], excess)
             elif value.get("why"):
@@ -273,7 +273,7 @@ class RunReport:
 
 def _drop_names(names: dict[str, list[str]], excess: int) -> None:
     """Drop names, of the longest list first, until about so many bytes of JSON are saved or none is left."""
-    sizes = {reason: [_json_length(name) + 2 for name in listed] for reason, listed in names.items()}
+    sizes = {reason: [json_length(name) + 2 for name in listed] for reason, listed in names.items()}
     while excess > 0 and any(sizes.values()):
         longest = max(sizes, key=lambda reason: sum(sizes[reason]))
         names[longest].pop()
@@ -318,7 +318,7 @@ def _most(quarantined: Mapping[str, Quarantined]) -> dict[str, dict[str, Any]]:
     return value
 
 
-def _json_length(value: object) -> int:
+def json_length(value: object) -> int:
     return len(json.dumps(value))
 
 

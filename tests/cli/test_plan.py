@@ -92,6 +92,18 @@ def test_a_first_run_would_load_everything(desk, dag_file):
     )
 
 
+def test_a_dag_file_may_import_a_module_beside_it_and_one_that_does_not_exist_is_an_error(desk, dag_file):
+    beside = Path(os.environ["AIRFLOW_HOME"], "dags", "beside_it.py")
+    beside.write_text("PART = 'landing'\n")
+    dag_file("__import__('beside_it').PART")
+
+    desk.world.drop("a.parquet", 60)
+
+    assert planned(desk).out.startswith("new: 1 batch, 1 file\n")
+    beside.unlink()
+    assert planned(desk, dag_id="other").err.startswith("InputError: There is no Dag other: no bundle has it")
+
+
 def test_open_batches_come_before_new_ones_and_what_is_left_out_is_named_with_its_reason(desk, dag_file):
     dag_file(max_batches_per_run="1")
     desk.loaded("a.parquet")

@@ -168,7 +168,9 @@ def test_plan_shows_what_a_task_of_jobs_would_load_and_submits_nothing(world, sc
     with DAG("flights", schedule=None) as dag:
         given = {name: value for name, value in world.arguments().items() if value is not None}
         DeltaIncrementalIngestOperator(task_id="load", **given)
-    monkeypatch.setattr("airflow.utils.cli.get_bagged_dag", lambda bundles, dag_id: {"flights": dag}[dag_id])
+    monkeypatch.setattr(
+        "airflow_provider_scope.cli.tasks.find_dag", lambda _, dag_id: {"flights": dag}[dag_id]
+    )
 
     code, out, _ = scope("plan", "flights", "load")
 

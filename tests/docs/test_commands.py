@@ -157,7 +157,9 @@ def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flights:
             task_id="ingest", **{k: v for k, v in made.raw.items() if v is not None}
         )
     # Airflow looks for a Dag by its database, which takes ten seconds to make.
-    monkeypatch.setattr("airflow.utils.cli.get_bagged_dag", lambda bundles, dag_id: {"flights": dag}[dag_id])
+    monkeypatch.setattr(
+        "airflow_provider_scope.cli.tasks.find_dag", lambda _, dag_id: {"flights": dag}[dag_id]
+    )
     return made
 
 

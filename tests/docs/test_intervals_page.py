@@ -39,7 +39,9 @@ def flights(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Flights:
         DeltaIncrementalIngestOperator(
             task_id="ingest", **{k: v for k, v in made.raw.items() if v is not None}
         )
-    monkeypatch.setattr("airflow.utils.cli.get_bagged_dag", lambda bundles, dag_id: {"flights": dag}[dag_id])
+    monkeypatch.setattr(
+        "airflow_provider_scope.cli.tasks.find_dag", lambda _, dag_id: {"flights": dag}[dag_id]
+    )
     return made
 
 

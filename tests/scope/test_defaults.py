@@ -109,7 +109,7 @@ def test_plan_looks_for_the_table_where_a_run_does(world, connection, monkeypatc
     connection(**LAKE)
     with DAG("scope_located", schedule=None) as dag:
         load(world, delta_location=None)
-    monkeypatch.setattr("airflow.utils.cli.get_bagged_dag", lambda bundles, dag_id: dag)
+    monkeypatch.setattr("airflow_provider_scope.cli.tasks.find_dag", lambda bundles, dag_id: dag)
     args = get_parser().parse_args(["scope", "plan", "scope_located", "load"])
 
     with pytest.raises(SystemExit) as end:
