@@ -39,6 +39,7 @@ class MergeRule:
     dedup_sort: tuple[str, str] | None = None
     hard_delete: str | None = None
     sequence_by: str | None = None
+    tombstone_retention_days: int = 30
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> MergeRule:
@@ -50,6 +51,7 @@ class MergeRule:
             dedup_sort=(sort[0], sort[1]) if sort else None,
             hard_delete=value.get("hard_delete"),
             sequence_by=value.get("sequence_by"),
+            tombstone_retention_days=value.get("tombstone_retention_days") or 30,
         )
 
     @property

@@ -18,6 +18,7 @@ from airflow_provider_scope.spark.commit import Batch, ConcurrentCommitError, De
 from airflow_provider_scope.spark.files.quarantine import Quarantine
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.structs import of_table, to_struct
+from airflow_provider_scope.spark.tombstones import Tombstones
 from airflow_provider_scope.spark.writes import PREPARE, WRITES
 from airflow_provider_scope.sql import quoted
 
@@ -201,6 +202,9 @@ class Target:
 
     def _empty(self, transaction: Transaction, notes: Mapping[str, Any], *, abandoned: bool) -> int | None:
         with conflicts():
+            if abandoned:
+                number = (transaction.pipeline, transaction.entry.seq)
+                Tombstones.of(self.log, number).clear(anew=transaction.entry.mode == "overwrite")
             metadata = self.log.metadata()
             if metadata:
                 columns = of_table(metadata)

@@ -45,7 +45,9 @@ class Merge:
     :param sequence_by: Column that orders the rows of a primary key in the source, such as the time of the
         last change: whatever the order of the loads, an older row never replaces a newer one. A number, a
         date or a timestamp, and never NULL. Of two rows with one value, ``dedup_sort`` decides which counts;
-        None: if they differ, the batch is refused.
+        None: if they differ, the batch is refused. A delete counts before a row with the same value.
+    :param tombstone_retention_days: With ``sequence_by`` and ``hard_delete``: how long after its load a
+        delete keeps older rows of its key away.
     :raises InputError: A value is not valid.
     """
 
@@ -55,6 +57,7 @@ class Merge:
     dedup_sort: Sequence[str] | None = None
     hard_delete: str | None = None
     sequence_by: str | None = None
+    tombstone_retention_days: validation.Count = 30
 
     def __post_init__(self) -> None:
         """Check the fields together; values that are templates are let through."""
@@ -89,13 +92,6 @@ class Merge:
             return
         if not self.primary_key:
             raise validation.bad("sequence_by", sequence, "None without primary_key, which identifies rows")
-        if self.hard_delete:
-            raise validation.bad(
-                "sequence_by",
-                sequence,
-                "None with hard_delete",
-                "leave one of them out: of a deleted key nothing says how old it is",
-            )
         if self.merge_key:
             raise validation.bad(
                 "sequence_by", sequence, "None with merge_key", "leave one of them out: a group has no order"

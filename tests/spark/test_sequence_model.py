@@ -49,13 +49,17 @@ KINDS = {
     "list": pa.list_(pa.string()),
     "struct": pa.struct([("x", pa.int64())]),
     "sort": pa.int64(),
+    "gone": pa.bool_(),
 }
 
 
-def events(chance: Random, at: Callable[[int], Any], *, ties: bool) -> list[dict[str, Any]]:
+def events(
+    chance: Random, at: Callable[[int], Any], *, ties: bool, deletes: float = 0.0
+) -> list[dict[str, Any]]:
     """Make the events of all keys.
 
-    :param ties: Whether rows of one key and sequence may differ; else such rows are repetitions.
+    :param ties: Whether rows of one key and sequence may differ; else such rows are repetitions, or deletes.
+    :param deletes: The share of events that are deletes; some of these tie with a row.
     """
     made: list[dict[str, Any]] = []
     for key in range(KEYS):
@@ -66,7 +70,11 @@ def events(chance: Random, at: Callable[[int], Any], *, ties: bool) -> list[dict
         for number in numbers:
             row = {"text": chance.choice(TEXTS), "number": chance.choice(NUMBERS)}
             row |= {"list": chance.choice(LISTS), "struct": chance.choice(STRUCTS)}
-            made.append({"id": key, "at": at(number), **row, "sort": chance.choice([None, 1, 2, 3])})
+            row |= {"id": key, "at": at(number), "sort": chance.choice([None, 1, 2, 3])}
+            is_gone = chance.random() < deletes
+            made.append({**row, "gone": True} if is_gone else {**row, "gone": chance.choice([False, None])})
+            if is_gone and chance.random() < 0.2:
+                made.append({**row, "gone": False})
     return made + chance.choices(made, k=len(made) // 5)
 
 
@@ -107,6 +115,8 @@ def newest(made: list[dict[str, Any]], sort: str | None) -> list[list[dict[str, 
     left = []
     for group in groups.values():
         rows = [row for row in group if row["at"] == max(one["at"] for one in group)]
+        if any(row["gone"] for row in rows):
+            continue
         sorts = [row["sort"] for row in rows if row["sort"] is not None]
         if sort and sorts:
             best = max(sorts) if sort == "desc" else min(sorts)
@@ -116,14 +126,21 @@ def newest(made: list[dict[str, Any]], sort: str | None) -> list[list[dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "sort"), [("timestamp", None), ("decimal", "desc"), ("date", "asc"), ("bigint", None)]
+    ("kind", "sort", "deletes"),
+    [
+        ("timestamp", None, 0.0),
+        ("decimal", "desc", 0.0),
+        ("date", "asc", 0.3),
+        ("bigint", None, 0.3),
+        ("timestamp_ntz", None, 0.7),
+    ],
 )
 def test_a_merge_leaves_the_newest_row_of_each_key_whatever_the_loads(
-    bench: Bench, kind: str, sort: str | None
+    bench: Bench, kind: str, sort: str | None, deletes: float
 ) -> None:
     chance = Random(f"{SEED} {kind} {sort}")
     of_sequence, at = SEQUENCES[kind]
-    made = events(chance, at, ties=sort is not None)
+    made = events(chance, at, ties=sort is not None, deletes=deletes)
     kinds = {**KINDS, "at": of_sequence}
     write = {
         "kind": "merge",
@@ -131,6 +148,7 @@ def test_a_merge_leaves_the_newest_row_of_each_key_whatever_the_loads(
         "primary_key": ["ID"],
         "sequence_by": "At",
         "dedup_sort": sort and ["sort", sort],
+        "hard_delete": "gone" if deletes else None,
     }
     tables = []
     for turn in range(2):  # two cuts of the same events
@@ -143,6 +161,8 @@ def test_a_merge_leaves_the_newest_row_of_each_key_whatever_the_loads(
     assert differences(*tables) == ([], [])
     by_key = {row["id"]: content(row) for row in tables[0]}
     expected = newest(made, sort)
-    assert len(by_key) == len(tables[0]) == len(expected) == KEYS
+    assert len(by_key) == len(tables[0]) == len(expected)
+    assert len(expected) == KEYS or deletes
+    assert len(expected) > KEYS // 5
     wrong = [rows for rows in expected if by_key[rows[0]["id"]] not in {content(row) for row in rows}]
     assert wrong == []

@@ -19,11 +19,12 @@ from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.held import Keys, as_text, key_aggregates, read_once
 from airflow_provider_scope.spark.session import SPARK_ERRORS, whole_text
 from airflow_provider_scope.spark.structs import row_hash
+from airflow_provider_scope.spark.tombstones import Tombstones
 from airflow_provider_scope.spark.writes import rows as plain
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from delta.tables import DeltaMergeBuilder
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -58,10 +59,11 @@ class Staged:
         """How many rows the batch has."""
         return self.keys.rows
 
-    def content(self) -> Column:
-        """Hash the values of a row by the table's names, as ``row_hash`` does in the table."""
+    def content(self, positions: Iterable[int] | None = None) -> Column:
+        """Hash the values of a row, or some of them, by the table's names, as ``row_hash`` does there."""
         columns = {name: f"c{number}" for number, name in enumerate(self.names)}
-        return row_hash(self.batch.rows.schema, columns.__getitem__)
+        fields = self.batch.rows.schema.fields
+        return row_hash(fields if positions is None else [fields[n] for n in positions], columns.__getitem__)
 
     def columns(self, argument: str, named: Sequence[str]) -> list[str]:
         """Find the columns that an argument of the write names."""
@@ -329,6 +331,8 @@ def write(batch: Batch, commit: Commit) -> int | None:
         elif batch.deleted is not None:
             changes["hard_deleted"] = load.keys.deleted
         commit.note(changes=changes)
+        if rule.sequence_by and rule.hard_delete:
+            rows = _without_deleted(load, rule, rows, changes["hard_deleted"], commit)
         live = load.with_rows(rows.where("NOT flag"))
         if batch.creates or batch.overwrites or not rule.has_keys:
             return plain.write(live, commit)
@@ -341,6 +345,29 @@ def write(batch: Batch, commit: Commit) -> int | None:
                 return commit.execute(lambda session: _upsert(Merge(session, load), rule, rows))
         merge = _STRATEGIES[rule.strategy]
         return commit.execute(lambda session: merge(Merge(session, load), rule, rows))
+
+
+def _without_deleted(
+    load: Staged, rule: MergeRule, rows: DataFrame, deletes: int, commit: Commit
+) -> DataFrame:
+    """Keep the deletes of a batch for later ones, and leave out its rows that are older than such a delete.
+
+    :param deletes: How many rows of the batch are deletes.
+    """
+    batch, (sequence,) = load.batch, load.columns("sequence_by", [rule.sequence_by or ""])
+    tombstones = Tombstones.of(commit.log, commit.number)
+    positions = [int(column[1:]) for column in load.columns("primary_key", rule.primary_key)]
+    rows = rows.withColumn("key", load.content(positions))
+    text = as_text(F.col(sequence), load.kind(sequence)).alias("sequence")
+    deleted = rows.where("flag").select("key", text)
+    tombstones.put(deleted, deletes, batch.how["now"], rule.tombstone_retention_days, anew=batch.overwrites)
+    stored = tombstones.read()
+    if stored is None:
+        return rows.drop("key")
+    newest = F.max(F.col("sequence").cast(load.kind(sequence)))
+    rows = rows.join(stored.groupBy("key").agg(newest.alias("deleted")), "key", "left")
+    is_older = ~F.col("flag") & (F.col(sequence) <= F.col("deleted"))
+    return rows.where(~F.coalesce(is_older, F.lit(col=False))).drop("key", "deleted")
 
 
 def _held_keys(batch: Batch, rule: MergeRule) -> Keys | None:
@@ -419,7 +446,8 @@ class Merge:
 
 def _upsert(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:
     load = merge.load
-    builder = merge.into(rows, _same_key(load, rule))
+    # Tombstones are read with the rows, and another pipeline may add some.
+    builder = merge.into(rows, _same_key(load, rule), once=bool(rule.sequence_by and rule.hard_delete))
     flag = f"s.{quoted(load.in_source('flag'))}"
     deletes, replaces = (
         _sequence_conditions(merge, rule, F.expr(flag)) if rule.sequence_by else (F.expr(flag), None)
