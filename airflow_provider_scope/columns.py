@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from airflow_provider_scope import validation
+from airflow_provider_scope.exceptions import InputError
 
 Columns = Mapping[str, str] | Sequence[Any] | str
 """Name -> type; or a list of (name, type) or {"name": …, "type": …}; or ``id bigint, name string``."""
 
 INFER = "infer"
-"""In place of columns: their types are inferred from the first batch, and kept."""
+"""In place of columns: the files tell them, and they are kept."""
 
 _EXPECTED = (
     "a mapping of name to type, a list of [name, type] pairs, or text such as 'id bigint, name string'"
@@ -52,6 +53,35 @@ def columns_from(argument: str, value: Any) -> Any:
 def declared(columns: Columns | None) -> dict[str, str] | None:
     """Read the declared columns of a rendered spec; None if there are none, or if they are inferred."""
     return dict(cast("Mapping[str, str]", columns)) if columns and columns != INFER else None
+
+
+def with_hints(columns: Mapping[str, str], hints: Mapping[str, str] | None) -> dict[str, str]:
+    """Give columns the types of ``schema_hints``; those that no file has yet come last.
+
+    :raises InputError: A hint and a column differ in letter case alone.
+    """
+    spelled = {name.lower(): name for name in columns}
+    for name in hints or {}:
+        if spelled.get(name.lower(), name) != name:
+            raise InputError(
+                f"schema_hints names {name!r}, and the files have {spelled[name.lower()]!r}.",
+                kept="the table; no row was written, and the batch stays logged",
+                do="write it as the files do",
+            )
+    return {**columns, **(hints or {})}
+
+
+def change_text(before: str | None, after: str | None) -> str:
+    """Tell what became of columns: all of them if there were none before.
+
+    :param before: Columns as text, as ``split_columns`` reads it; None if none were inferred.
+    """
+    if not before or not after:
+        return after or "no longer inferred"
+    old, new = dict(split_columns(before)), dict(split_columns(after))
+    changes = [f"+ {name} {kind}" for name, kind in new.items() if name not in old]
+    changes += [f"{name} {old[name]} -> {kind}" for name, kind in new.items() if old.get(name, kind) != kind]
+    return ", ".join([*changes, *(f"- {name}" for name in old if name not in new)])
 
 
 def split_columns(text: str) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.cli import targets
@@ -19,6 +20,7 @@ from airflow_provider_scope.cli.output import (
 )
 from airflow_provider_scope.cli.targets import engine_of, open_pipeline
 from airflow_provider_scope.cli.tasks import ingest_of_task
+from airflow_provider_scope.columns import change_text
 from airflow_provider_scope.delta.quarantine import read_quarantine
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import (
@@ -165,6 +167,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
     pinned = pinned_columns(log, view)
     if pinned:
         say(f"columns     inferred: {pinned}")
+        _show_schemas(log)
     if view.refresh_start is not None:
         is_open = view.refresh_start in {entry.seq for entry in view.open}
         items = "rows" if view.has_state else "files"
@@ -187,6 +190,13 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
     ):
         say("            watermark.json is not up to date; the next run or `airflow scope rebuild` writes it")
     return None
+
+
+def _show_schemas(log: CheckpointLog) -> None:
+    """Print what changed in the inferred columns, and from which batch on."""
+    schemas = log.schemas()
+    for before, after in pairwise(schemas):
+        say(f"            since batch {after.seq}: {change_text(before.columns, after.columns)}")
 
 
 def _show_counts(log: CheckpointLog) -> None:

@@ -157,7 +157,7 @@ _TABLE_FILES = (
     *(f"_change_data/cdc-{rest.removeprefix('part-')}" for rest in DATA_FILES if rest.startswith("part-")),
 )
 _CHECKPOINT_FILES = (
-    *(f"{folder}/{_NUMBER}" for folder in ("offsets", "commits", "accepted", "quarantines")),
+    *(f"{folder}/{_NUMBER}" for folder in ("offsets", "commits", "accepted", "quarantines", "schemas")),
     *(f"attempts/{_NUMBER}.0{end}" for end in ("", ".settled")),
     *("pipeline.json", "watermark.json", "sources/4", "sources/4.parquet"),
     *(f"plans/{_ID}{end}" for end in ("", "-1")),

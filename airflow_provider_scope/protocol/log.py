@@ -23,6 +23,7 @@ from airflow_provider_scope.protocol.records import (
     CommitRecord,
     Pipeline,
     QuarantineUse,
+    SchemaVersion,
     Vacuumed,
 )
 from airflow_provider_scope.protocol.takeover import Takeover, covered
@@ -135,6 +136,10 @@ class CheckpointLog:
     def shares_table(self) -> bool:
         """Return whether the table holds rows of pipelines beside this one, in the same checkpoint."""
         return False
+
+    def schemas(self) -> list[SchemaVersion]:
+        """Read the versions of the inferred columns, in order."""
+        return [self.get(SchemaVersion, seq=seq) for seq in self._numbers("schemas")]
 
     # ---- quarantines/ --------------------------------------------------------------------------
 

@@ -433,6 +433,17 @@ class CommitRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaVersion:
+    """``schemas/<seq>``: the inferred columns from this batch on; written before its commit record."""
+
+    PATH: ClassVar[str] = "schemas/{seq:020}"
+    seq: int
+    columns: str | None
+    """All of them, as in the commit record; None: from here on, none are inferred."""
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
     """``accepted/<n>``: somebody accepted a table that had diverged."""
 

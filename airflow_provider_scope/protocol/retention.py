@@ -93,6 +93,7 @@ WHY_KEPT = {
     "attempts": "without its record, an attempt could be made, and its job submitted, a second time",
     "accepted": "decisions about the table",
     "quarantines": "places where rows may be that could not be loaded",
+    "schemas": "the columns that were inferred, and each change of them",
     "taken_over": "what dbt-scope loaded",
     "boundary": "rows that the next load reads again and leaves out",
     "intervals": "without segments, only the records say which files an interval loaded",

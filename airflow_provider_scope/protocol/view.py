@@ -14,7 +14,7 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.protocol import recovery, takeover
 from airflow_provider_scope.protocol.derived import SeenFiles, taken_files
 from airflow_provider_scope.protocol.log import Tail
-from airflow_provider_scope.protocol.records import Acceptance, CommitRecord
+from airflow_provider_scope.protocol.records import Acceptance, CommitRecord, SchemaVersion
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import BatchReport
 from airflow_provider_scope.protocol.seen import History
@@ -377,6 +377,8 @@ def record_commit(
         )
         view.check_identity(first)
     state, is_lost = _state_after(view, entry, committed)
+    if not committed.abandoned and committed.columns != pinned_columns(log, view, since=log.first):
+        log.put(SchemaVersion(seq=entry.seq, columns=committed.columns))
     record = log.put_commit(
         CommitRecord(
             seq=entry.seq,
@@ -438,13 +440,15 @@ def accept_missing_table(log: CheckpointLog, view: LogView) -> Acceptance:
     return log.put(Acceptance(number=number, after_commit=view.newest_commit, table=None, table_version=-1))
 
 
-def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:
+def pinned_columns(log: CheckpointLog, view: LogView, since: int | None = None) -> str | None:
     """Return the columns that were inferred for the batches since the table was begun or replaced.
 
     Each of their commits names them. One that does not was made while the task did not infer any: what was
     inferred before does not count any more. Batches that were abandoned say nothing.
+
+    :param since: The oldest batch that counts, in place of the one that began the table or replaced it.
     """
-    newest = newest_not_abandoned(log, view, view.overwrite_start or 0)
+    newest = newest_not_abandoned(log, view, (view.overwrite_start or 0) if since is None else since)
     return newest.columns if newest else None
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from airflow_provider_scope.columns import declared
+from airflow_provider_scope.columns import declared, with_hints
 from airflow_provider_scope.exceptions import CheckpointVersionError
 from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
 from airflow_provider_scope.sources.feed.spec import CdfSource
@@ -77,14 +77,22 @@ class Plan:
     @property
     def file_columns(self) -> dict[str, str] | None:
         """The columns of the files, declared or inferred; None if the files tell them."""
-        return self.inferred_columns if self.infers_columns else declared(self.files.columns)
+        if not self.infers_columns:
+            return declared(self.files.columns)
+        return with_hints(self.inferred_columns, self.hints) if self.inferred_columns else None
+
+    @property
+    def hints(self) -> dict[str, str]:
+        """The types that ``schema_hints`` says."""
+        return declared(self.files.schema_hints) or {}
 
     @property
     def extends_columns(self) -> bool:
-        """Whether each batch may add keys to the columns that were inferred."""
-        if not self.infers_columns or self.files.extra_columns == "ignore":
+        """Whether each batch may add columns to those that were inferred: texts, whatever it has there."""
+        if not self.infers_columns or self.schema_evolution == "fail" or self.files.extra_columns == "ignore":
             return False
-        return self.files.format == "json" and self.schema_evolution != "fail"
+        options = {name.lower(): value for name, value in (self.files.options or {}).items()}
+        return self.files.format == "json" or str(options.get("header")).lower() == "true"
 
     @property
     def reads_as_table(self) -> bool:

@@ -71,7 +71,11 @@ def _name_text(name: str) -> str:
 
 def from_text(text: str) -> dict[str, str]:
     """Read the columns that ``to_text`` wrote: name -> type."""
-    struct = cast("T.StructType", T.StructType.fromDDL(text))
+    return to_mapping(cast("T.StructType", T.StructType.fromDDL(text)))
+
+
+def to_mapping(struct: T.StructType) -> dict[str, str]:
+    """Write columns as ``to_struct`` reads them: name -> type."""
     return {field.name: type_text(field.dataType) for field in struct}
 
 

@@ -68,6 +68,11 @@ def quarantine_use() -> records.QuarantineUse:
     return records.decode(records.QuarantineUse, name, data, number=number(name))
 
 
+def schema_version() -> records.SchemaVersion:
+    name, data = example("schemas/")
+    return records.decode(records.SchemaVersion, name, data, seq=number(name))
+
+
 def vacuumed() -> records.Vacuumed:
     name, data = example("vacuumed/")
     return records.decode(records.Vacuumed, name, data, below=number(name))
@@ -89,6 +94,7 @@ def pipeline() -> records.Pipeline:
         ("commits/", commit),
         ("accepted/", acceptance),
         ("quarantines/", quarantine_use),
+        ("schemas/", schema_version),
         ("vacuumed/", vacuumed),
         ("attempts/", attempt),
     ],
@@ -162,6 +168,7 @@ def test_the_example_of_the_metadata_of_a_commit_names_the_batch_of_the_others()
         ("## commits/<20 digits>", records.CommitRecord),
         ("## accepted/<20 digits>", records.Acceptance),
         ("## quarantines/<20 digits>", records.QuarantineUse),
+        ("## schemas/<20 digits>", records.SchemaVersion),
         ("## vacuumed/<20 digits>", records.Vacuumed),
         ("## attempts/<20 digits>.<k>", records.Attempt),
         ("## attempts/<20 digits>.<k>.settled", records.Settlement),

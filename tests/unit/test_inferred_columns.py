@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.columns import declared
-from airflow_provider_scope.exceptions import InputError, ScopeProviderError
-from airflow_provider_scope.protocol.records import CommitRecord, decode
+from airflow_provider_scope.columns import change_text, declared, with_hints
+from airflow_provider_scope.exceptions import (
+    CheckpointCorruptError,
+    CheckpointVersionError,
+    InputError,
+    ScopeProviderError,
+)
+from airflow_provider_scope.protocol.records import CommitRecord, SchemaVersion, decode
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.scope.assembly import check_scope
 from airflow_provider_scope.specs import FileSource, ScopeEngine
@@ -101,7 +106,7 @@ class Inferring(MemoryEngine):
     def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
         self.world.given.append(work.columns)
         for entry in entries:
-            pinned = work.columns or self.world.said.get(entries[0].seq)
+            pinned = self.world.said.get(entries[0].seq) or work.columns
             self.world.said.setdefault(entry.seq, pinned or f"of_{entry.seq} string")
             super().run(work, [entry])
 
@@ -208,3 +213,80 @@ def test_columns_count_no_more_after_a_batch_that_inferred_none() -> None:
     world.load("c", 80)
 
     assert world.given == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"columns": {"a": "int"}}, "schema_hints=.* expected None without columns='infer'"),
+        ({"columns": None}, "schema_hints=.* expected None without columns='infer'"),
+        ({"schema_hints": {"a": ""}}, "schema_hints"),
+        ({"schema_hints": {}}, "at least one column"),
+        ({"schema_hints": {"source_file_uri": "string"}}, "virtual columns"),
+        ({"schema_hints": "a int, A int"}, "each column once"),
+    ],
+)
+def test_hints_are_types_of_inferred_columns(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        FileSource(**source(**{"schema_hints": {"a": "int"}, **changes}))
+
+
+def test_hints_replace_types_and_come_last_but_do_not_differ_in_case_alone() -> None:
+    columns = {"a": "string", "b": "string"}
+
+    assert [*with_hints(columns, {"c": "int", "a": "int"}).items()] == [
+        ("a", "int"),
+        ("b", "string"),
+        ("c", "int"),
+    ]
+    assert with_hints(columns, None) == columns
+    with pytest.raises(InputError, match="schema_hints names 'B', and the files have 'b'"):
+        with_hints(columns, {"B": "int"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (None, "a int", "a int"),
+        ("a int", None, "no longer inferred"),
+        ("a int, b string", "a int, b decimal(3,2), `c d` string", "+ c d string, b string -> decimal(3,2)"),
+        ("a int, b string", "b string", "- a"),
+    ],
+)
+def test_a_change_of_columns_as_text(before: str | None, after: str | None, text: str) -> None:
+    assert change_text(before, after) == text
+
+
+def test_each_change_of_the_columns_is_a_version_in_the_checkpoint() -> None:
+    world = Inferrer()
+    for seq, said in enumerate(["a int", "a int", "a int, b string", None, "a int"]):
+        world.infers = said is not None
+        if said:
+            world.said[seq] = said
+        world.load(f"f{seq}", 100 - seq)
+
+    names = sorted(name for name in world.memory.control if "/schemas/" in name)
+    versions = [
+        decode(SchemaVersion, name, world.memory.control[name], seq=int(name[-20:])) for name in names
+    ]
+    assert [(version.seq, version.columns) for version in versions] == [
+        (0, "a int"),
+        (2, "a int, b string"),
+        (3, None),
+        (4, "a int"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b'{"columns":"a int","format":2,"seq":3}\n', CheckpointVersionError),
+        (b'{"columns":"a int","seq":3}\n', CheckpointCorruptError),
+        (b'{"columns":"a int","format":1,"seq":3}', CheckpointCorruptError),
+        (b'{"format":1,"seq":3}\n', CheckpointCorruptError),
+        (b'{"columns":"a int","format":1,"seq":4}\n', CheckpointCorruptError),
+    ],
+)
+def test_a_version_of_the_columns_is_read_or_refused(data: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        decode(SchemaVersion, "schemas/3", data, seq=3)

@@ -53,7 +53,7 @@ def test_only_what_is_named_like_a_record_below_the_number_goes():
     going = [f"offsets/{4:020}", f"commits/{0:020}", f"vacuumed/{4:020}"]
     staying = [
         *(f"{folder}/{5:020}" for folder in ("offsets", "commits", "vacuumed")),
-        *(f"{folder}/{1:020}" for folder in ("accepted", "quarantines", "taken_over", "sources")),
+        *(f"{folder}/{1:020}" for folder in ("accepted", "quarantines", "schemas", "taken_over", "sources")),
         f"attempts/{1:020}.0",
         f"intervals/x/offsets/{1:020}",
         "offsets/1",

@@ -31,7 +31,8 @@ BLOCK = "{% if params.x %}a{% endif %}"
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - the mistake that is refused
 RETENTION = "delta.setTransactionRetentionDuration"
 KEYS = (
-    "roots, patterns, format, columns, options, max_files_per_trigger, max_bytes_per_trigger, "
+    "roots, patterns, format, columns, schema_hints, options, max_files_per_trigger, "
+    "max_bytes_per_trigger, "
     "safety_buffer_seconds, starting_timestamp, late_files, on_changed_file, extra_columns, missing_columns, "
     "bad_records, max_bad_records, max_bad_share, fail_on_empty"
 )

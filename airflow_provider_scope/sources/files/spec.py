@@ -73,7 +73,9 @@ class FileSource(SourceSpec):
         ``id bigint, name string``, or a list of (name, type) or ``{"name": …, "type": …}``. None
         takes them from the files: the union of the columns of all files of a batch. ``"infer"`` infers
         names and types of CSV and JSON files from the first batch since the table was begun or replaced,
-        and keeps them.
+        and keeps them. With a ``schema_evolution`` that adds columns, they are texts, and new ones join them.
+    :param schema_hints: With ``columns="infer"``: the types of single columns, in any form of ``columns``.
+        They have these from the first batch on, even if no file has them yet.
     :param options: Options of Spark's reader for the format. Those that would leave files or rows out are
         refused.
     :param max_files_per_trigger: Files in one batch at the most. None is 1,000 on Spark, and the
@@ -107,6 +109,7 @@ class FileSource(SourceSpec):
     patterns: Annotated[Sequence[str], partial(validation.patterns, ending="csv")] | None = None
     format: Annotated[FileFormat, _format] = "sstream"
     columns: Annotated[Columns, _columns] | None = None
+    schema_hints: Annotated[Columns, columns_from] | None = None
     options: Mapping[str, str] | None = None
     max_files_per_trigger: Count | None = None
     max_bytes_per_trigger: Count | None = None
@@ -129,7 +132,18 @@ class FileSource(SourceSpec):
         if isinstance(self.options, Mapping):
             check_options(self.options)
         if isinstance(self.columns, Mapping):
-            _check_columns(self.columns)
+            _check_columns("columns", self.columns)
+        self._check_hints()
+
+    def _check_hints(self) -> None:
+        hints = self.schema_hints
+        if hints is None or validation.is_deferred(hints) or validation.is_deferred(self.columns):
+            return
+        if not self.infers_columns:
+            do = f"set columns={INFER!r}; or leave it out, and declare the types in `columns`"
+            raise validation.bad("schema_hints", hints, f"None without columns={INFER!r}", do)
+        if isinstance(hints, Mapping):
+            _check_columns("schema_hints", hints)
 
     def _check_limits(self) -> None:
         share = self.max_bad_share
@@ -206,13 +220,13 @@ def _check_inferred(kind: str, options: Any) -> None:
         )
 
 
-def _check_columns(columns: Mapping[str, str]) -> None:
+def _check_columns(argument: str, columns: Mapping[str, str]) -> None:
     if not columns:
-        raise validation.bad("columns", columns, "at least one column, or None to take the files' own")
+        raise validation.bad(argument, columns, "at least one column, or None to take the files' own")
     for name in columns:
         if name.lower() in VIRTUAL_COLUMNS:
             raise validation.bad(
-                "columns",
+                argument,
                 name,
                 "names other than the virtual columns",
                 f"leave {name} out: every file has it, name it in `sql`",

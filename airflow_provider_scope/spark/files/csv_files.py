@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
+from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import formats, listing, text_files
 from airflow_provider_scope.spark.files.formats import NUMBER, RECORD, Check, Records
 from airflow_provider_scope.spark.files.listing import (
@@ -64,6 +65,8 @@ _BLANK = "it has a line of blanks, which the parser leaves out"
 _BLANK_HINT = "read it with format='text'"
 _BLANK_RECORD = "it has a line of separators alone, which are blanks: the parser leaves it out"
 _HEADER_HINT = "give each column of the file a name of its own"
+_OTHER_NAMES = "its CSV header has columns that differ in letter case from those that are known"
+_OTHER_NAMES_HINT = "write each column in one way"
 _MIXED = "some of its records end with a carriage return, and others do not"
 _OPEN = "_scope_open"
 """The column with the text of a record in which a quote is not closed, else NULL."""
@@ -102,6 +105,8 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     :raises BadFileError: A file has lines that the parser would not take for the records that they are.
     :raises BadRecordError: A quote is not closed, and bad records are not put aside.
     """
+    if source.has_own_headers and source.columns:
+        return _records_by_header(spark, entry, source, source.columns)
     paths = entry.paths
     options = _reader_options(source.options)
     columns = source.columns or columns_in_files(spark, entry, source.options)
@@ -126,6 +131,54 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
         rows = _texts(spark, by_line, options, columns)
         pieces.append(_typed(rows, columns, source, unclosed, _OPEN))
     return pieces
+
+
+def _records_by_header(
+    spark: SparkSession, entry: OffsetEntry, source: Source, columns: T.StructType
+) -> list[Records]:
+    """Read files that have some of the columns, in any order: NULL for the others."""
+    headers = headers_of(spark, entry, source)
+    problems = []
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for path in entry.paths:
+        header = headers.get(path, columns.names)
+        groups.setdefault(tuple(header), []).append(path)
+        if other := [name for name in header if name not in columns.names]:
+            problems.append(Problem(path, f"{_OTHER_NAMES}: {', '.join(other)}", hint=_OTHER_NAMES_HINT))
+    if problems:
+        raise bad_files(entry, problems)
+    pieces = []
+    for names, paths in groups.items():
+        own = T.StructType([columns[name] for name in names])
+        alike = replace(source, columns=own, has_own_headers=False)
+        for piece in records(spark, entry.with_files(paths), alike):
+            nulls = {field.name: f"CAST(NULL AS {field.dataType.simpleString()})" for field in columns}
+            pieces.append(replace(piece, values=[*(nulls | dict(piece.values)).items()]))
+    return pieces
+
+
+def headers_of(
+    spark: SparkSession,
+    entry: OffsetEntry,
+    source: Source,
+    known: T.StructType | None = None,  # noqa: ARG001
+) -> dict[str, list[str]]:
+    """Find the names in the header of each file; files without a line are left out.
+
+    :raises BadFileError: A header has a name twice, or an empty one.
+    """
+    options = {**_reader_options(source.options), "header": "false"}
+    lines = raw_lines(spark, entry.paths, options).where(f"{START} = 0")
+    lines = lines.select(FILE, "value", F.monotonically_increasing_id().alias("place"))
+    paths: dict[str, list[str]] = {}
+    for row in lines.groupBy(FILE).agg(F.min_by("value", "place").alias("header")).collect():
+        paths.setdefault(row.header, []).append(path_of(entry, row[FILE]))
+
+    def names(alike: Sequence[str]) -> list[str]:
+        return columns_in_files(spark, entry.with_files(alike[:1]), source.options).names
+
+    headers = storage.at_once(names, [*paths.values()], storage.READS_AT_ONCE)
+    return {path: header for alike, header in zip(paths.values(), headers, strict=True) for path in alike}
 
 
 def _with_blank_records(

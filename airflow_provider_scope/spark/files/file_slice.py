@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
+from airflow_provider_scope.columns import change_text
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError, mask
 from airflow_provider_scope.protocol.bad_records import exceeded, rule_lines, text
 from airflow_provider_scope.spark import storage
@@ -61,13 +62,12 @@ def _commit(
 
     try:
         if plan.has_to_infer or plan.extends_columns:
-            columns_before, plan = plan.inferred_columns, inference.inferred(spark, plan, entry)
-            if plan.inferred_columns != columns_before:
-                emit(
-                    event="columns",
-                    seq=entry.seq,
-                    message=f"inferred columns: {inference.columns_text(plan)}",
-                )
+            columns_before = inference.columns_text(plan)
+            plan = inference.inferred(spark, plan, entry)
+            columns = inference.columns_text(plan)
+            if columns != columns_before:
+                message = f"inferred columns: {change_text(columns_before, columns)}"
+                emit(event="columns", seq=entry.seq, message=message)
             rows = partial(read, spark, plan, entry)
         notes = _notes(plan) or None
         version = read_by(

@@ -48,6 +48,10 @@ class Source:
     """Whether declared columns that a file lacks are NULL; else that is a problem."""
     infers_columns: bool
     """Whether nobody declared the columns: then a text has to come back from its type; see ``values``."""
+    hinted: frozenset[str] = frozenset()
+    """Columns that ``schema_hints`` declares in spite of that."""
+    has_own_headers: bool = False
+    """Whether each CSV file may have some of the columns, in any order, as its header says."""
     has_checked_bytes: bool = False
     """Whether the bytes of the files are known to be of their encoding: see ``text_files.check_bytes``."""
     table: TableTypes | None = None
@@ -75,7 +79,8 @@ class Source:
         return self.encoding.startswith(("UTF-16", "UTF-32"))
 
     def convert(self, text: str, kind: T.DataType, column: str) -> Converted:
-        return convert(text, kind, column, self.options, comes_back=self.infers_columns)
+        comes_back = self.infers_columns and column not in self.hinted
+        return convert(text, kind, column, self.options, comes_back=comes_back)
 
 
 def source_of(plan: Plan) -> Source:
@@ -92,6 +97,8 @@ def source_of(plan: Plan) -> Source:
         ignores_extra=files.extra_columns == "ignore",
         allows_missing=files.missing_columns == "null",
         infers_columns=plan.infers_columns,
+        hinted=frozenset(plan.hints),
+        has_own_headers=files.format == "csv" and plan.extends_columns,
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
+from airflow_provider_scope.columns import with_hints
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.spark import storage, structs, values
 from airflow_provider_scope.spark.files import csv_files, json_files
@@ -40,11 +42,7 @@ def pinned(plan: Plan, log: DeltaLog) -> Plan:
     If another run committed them, later batches have its columns, too.
     """
     columns = log.inferred_columns(plan.pipeline, plan.batches[0])
-    return _with_columns(plan, columns) if columns else plan
-
-
-def _with_columns(plan: Plan, text: str) -> Plan:
-    return replace(plan, inferred_columns=structs.from_text(text))
+    return replace(plan, inferred_columns=structs.from_text(columns)) if columns else plan
 
 
 def columns_text(plan: Plan) -> str:
@@ -54,49 +52,82 @@ def columns_text(plan: Plan) -> str:
 def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     """Add the columns of the files of a batch to a plan; columns that the plan has already come first.
 
+    Where batches add columns, these are texts, so that no type depends on which files are in one batch.
     With ``bad_records="quarantine"``, files that cannot be read do not count; records that do not parse never
     do.
 
     :raises BadFileError: Files cannot be read, or all of them, if bad ones are put aside.
     :raises InputError: The files have no column.
     """
-    source = source_for(spark, plan, entry)
-    untyped = replace(source, columns=None, table=None)
-    infer = partial(_infer_json if source.format == "json" else _infer_csv, spark)
-    with_header = partial(_checked_with_header, spark)
+    source = source_for(spark, replace(plan, inferred_columns=None), entry)
+    is_json = source.format == "json"
+    untyped, prepare = (
+        replace(source, table=None),
+        partial(_checked, spark, has_header=not plan.extends_columns),
+    )
+    infer = partial(_infer_json if is_json else _infer_csv, spark)
+    if plan.extends_columns:
+        infer = partial(_infer_texts, spark, structs.to_struct(plan.file_columns or plan.hints))
     readable = entry
     if plan.files.bad_records == "quarantine":
-        untyped = replace(untyped, quarantines=True)
-        good = read_good_files(spark, entry, untyped, infer, with_header)
-        if good.result is None and good.error:
+        good = read_good_files(spark, entry, replace(untyped, quarantines=True), infer, prepare)
+        if good.result is None and good.error and plan.has_to_infer:
             raise good.error
-        columns, readable = good.result or T.StructType(), good.entry
+        new, readable = good.result or T.StructType(), good.entry
     else:
         with naming_faults(spark, entry):
-            columns = infer(entry, with_header(entry, untyped))
-    if source.columns is not None:
-        columns = cast("T.StructType", type_of_texts(columns, source.columns))
-    elif source.table:
-        columns = source.table.read_as(columns, type_of_texts, adds=source.format == "json")
+            new = infer(entry, prepare(entry, untyped))
+    known = plan.inferred_columns or {}
+    if known and not new.fields:
+        return plan
+    columns = structs.to_struct(with_hints({**known, **structs.to_mapping(new)}, plan.hints))
+    if source.table:
+        columns = source.table.read_as(columns, type_of_texts, adds=is_json and not known)
+    # Only columns that are new have the table's types.
+    types = structs.to_mapping(columns) | known | plan.hints
+    columns = structs.to_struct(types)
     text = structs.to_text(columns)
-    if not columns.fields or T.StructType.fromDDL(text) != columns:
+    if not types or T.StructType.fromDDL(text) != columns:
         raise InputError(
             f"The files of batch {entry.seq} have no columns, so none can be inferred. They may not be "
             f"{plan.files.format}: {', '.join(readable.paths[:NAMED])}."
-            if not columns.fields
+            if not types
             else f"The columns of batch {entry.seq} have names that cannot be kept: {text}.",
             kept=KEPT,
             do="check the `format`, or declare `columns`",
         )
-    return _with_columns(plan, text)
+    return replace(plan, inferred_columns=structs.to_mapping(columns))
 
 
-def _checked_with_header(spark: SparkSession, entry: OffsetEntry, source: Source) -> Source:
+def _checked(spark: SparkSession, entry: OffsetEntry, source: Source, *, has_header: bool) -> Source:
+    """Complete a source of CSV files by their columns.
+
+    :param has_header: Whether they all have those of one of them.
+    """
     storage.check_bzip2(spark, entry)
-    if source.format != "csv":
+    if source.format != "csv" or not has_header:
         return source
     names = csv_files.columns_in_files(spark, entry, source.options).names  # all files have the header of one
     return replace(source, columns=T.StructType([T.StructField(name, T.StringType()) for name in names]))
+
+
+def _infer_texts(
+    spark: SparkSession, known: T.StructType, entry: OffsetEntry, source: Source
+) -> T.StructType:
+    """Find the columns that are not known yet, all text: in the order of the files, and of each file.
+
+    Of names that differ in letter case alone, the first one counts: a file with another has a bad header,
+    or bad records.
+    """
+    names_of = json_files.keys_of if source.format == "json" else csv_files.headers_of
+    names = names_of(spark, entry, source, known)
+    seen = {name.lower() for name in ["", *known.names]}
+    columns = T.StructType()
+    for name in chain.from_iterable(names.get(path, ()) for path in entry.paths):
+        if name.lower() not in seen:
+            seen.add(name.lower())
+            columns = columns.add(name, T.StringType())
+    return columns
 
 
 def _infer_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.StructType:

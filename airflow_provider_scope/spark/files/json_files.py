@@ -144,6 +144,30 @@ def columns_in_files(spark: SparkSession, entry: OffsetEntry, options: Mapping[s
     )
 
 
+def keys_of(
+    spark: SparkSession, entry: OffsetEntry, source: Source, known: T.StructType
+) -> dict[str, list[str]]:
+    """Find the keys of each file that are not known, in the order in which an object has them.
+
+    Texts that are no JSON have none.
+    """
+    lines, text = _value_texts(spark, entry.paths, source)
+    if "value" in lines.columns:
+        lines = lines.where("is_valid_utf8(value)")
+    keys = _TextCheck(_lax(source.options), extra=False).keys(text)
+    named = (
+        lines.where(f"NOT {_is_plain(known, text)}")
+        .select("file", F.expr(f"posexplode({keys}) AS (place, name)"))
+        .where(~F.col("name").isin(known.names))
+        .groupBy("file", "name")
+        .agg(F.min("place").alias("place"))
+    )
+    names: dict[str, list[str]] = {}
+    for row in sorted(named.collect(), key=lambda row: (row.place, row.name)):
+        names.setdefault(path_of(entry, row.file), []).append(row.name)
+    return names
+
+
 def _clashing_keys(
     spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]
 ) -> BadFileError | None:
@@ -430,6 +454,12 @@ class _TextCheck:
             f"WHEN {text} RLIKE {literal(_NAMED)} AND {self._is_closed(text)} THEN {literal(_NO_NUMBER)} "
             f"WHEN {broken} THEN NULL ELSE {literal(_SECOND_VALUE)} END"
         )
+
+    def keys(self, text: str) -> str:
+        """Write SQL of the keys of the objects that a text holds."""
+        items, of_item = self._parse(text, "array<string>"), f"coalesce({self._names('e')}, array())"
+        in_array = f"flatten(transform({items}, e -> {of_item}))"
+        return f"if(ltrim({text}) LIKE '[%', {in_array}, {self._names(text)})"
 
     def _parse(self, text: str, schema: str) -> str:
         return _parse(text, schema, self.lax, bad="bad")

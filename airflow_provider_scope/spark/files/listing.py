@@ -257,11 +257,11 @@ def choices(plan: Plan, err: BadFileError | BadRecordError) -> str:
     faults = [fault for fault, _ in err.files.values()] if isinstance(err, BadFileError) else None
     lines = [hint or "correct the declaration (`columns`, `options`)"]
     if plan.infers_columns and not plan.has_to_infer:
-        has_new_keys = any(fault.startswith(UNDECLARED) for fault in faults or ())
+        has_new_keys = any(fault.startswith(UNDECLARED) or "CSV header" in fault for fault in faults or ())
         if has_new_keys and replace(plan, schema_evolution="add").extends_columns != plan.extends_columns:
             lines.append(
-                'set table=TableSpec(schema_evolution="add"): keys that come later are inferred from their '
-                "batch, and added to the table as columns"
+                'set table=TableSpec(schema_evolution="add"): columns that come later are added to the '
+                "table, as texts, or with the types in `schema_hints`"
             )
         if not hint.startswith("declare"):
             lines.append("declare `columns` with types for all files")
