@@ -64,7 +64,8 @@ def main() -> int:
     logging.disable(logging.WARNING)
     server.IDLE_SECONDS = ENDS_AFTER_SECONDS
     home = Path(tempfile.mkdtemp(prefix="scope-"))
-    os.environ["XDG_RUNTIME_DIR"] = str(home)
+    os.environ["TMPDIR"] = str(home)
+    tempfile.tempdir = None  # it is read again
     seconds: dict[str, list[float]] = {"never": [], "auto": []}
     try:
         for number in range(runs + 1):

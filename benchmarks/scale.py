@@ -152,7 +152,8 @@ def main() -> int:
     logging.disable(logging.WARNING)
     server.IDLE_SECONDS = 30
     home = Path(tempfile.mkdtemp(prefix="scope-"))
-    os.environ["XDG_RUNTIME_DIR"] = str(home)
+    os.environ["TMPDIR"] = str(home)
+    tempfile.tempdir = None  # it is read again
     seconds: dict[int, float] = {}
     try:
         for tables in arguments.tables:

@@ -49,6 +49,7 @@ _NAMED = {
 _TABLE = Arg(("delta_location",), help="Path or URI of the Delta table")
 _SEQ = Arg(("seq",), help="The batch's number", type=int)
 _TASK = (Arg(("dag_id",), help="The id of the Dag"), Arg(("task_id",), help="The id of the task"))
+_SERVER = Arg(("server",), help="Its name, as the list shows it")
 _BUNDLE = Arg(("--bundle-name",), help="The Dag bundle to look in", action="append")
 _YES = Arg(
     ("-y", "--yes"),
@@ -71,7 +72,7 @@ def _flag(name: str, text: str) -> Arg:
 
 def _command(name: str, summary: str, *args: Arg, module: str, function: str = "") -> ActionCommand:
     path = f"airflow_provider_scope.cli.{module}.{function or name.replace('-', '_')}"
-    options = [_NAMED[option] for option in OPTIONS[name]]
+    options = [_NAMED[option] for option in OPTIONS.get(name, ())]
     return ActionCommand(
         name=name, help=summary, func=lazy_load_command(path), args=(*args, *options, _VERBOSE)
     )
@@ -86,6 +87,18 @@ def _writing(name: str, summary: str, *args: Arg) -> ActionCommand:
 
 
 def get_scope_cli_commands() -> list[CLICommand]:
+    servers = (
+        _command(
+            "start",
+            "Start the server of a task in the foreground",
+            *_TASK,
+            _BUNDLE,
+            _NAMED["map_index"],
+            module="servers",
+        ),
+        _command("list", "Show those that run", ARG_OUTPUT, module="servers", function="list_servers"),
+        _command("stop", "End one when no run uses it any more", _SERVER, module="servers"),
+    )
     commands = (
         _command(
             "list",
@@ -147,6 +160,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
             ),
         ),
         _writing("cancel-jobs", "Cancel SCOPE jobs of this package that have not ended"),
+        GroupCommand(name="spark-server", help="Start and stop a Spark that stays", subcommands=servers),
     )
     help_text = "Inspect and repair incremental pipelines into Delta tables"
     return [GroupCommand(name="scope", help=help_text, subcommands=commands)]

@@ -162,7 +162,7 @@ def ingest_of_task(args: Namespace) -> tuple[Ingest, RunContext]:
             kept=_KEPT,
             do="name a task that is a DeltaIncrementalIngestOperator; `airflow scope list` shows them",
         )
-    instance = Instance(dag, task, args.map_index, args.full_refresh)
+    instance = Instance(dag, task, args.map_index, getattr(args, "full_refresh", False))
     count = mapped_count(task)
     if count is not None and not 0 <= args.map_index < count:
         raise InputError(

@@ -163,7 +163,7 @@ def spark_engine(ingest: Ingest, log: CheckpointLog, context: RunContext) -> Pla
         "database": source.database and database_hooks.database_of(source.database, parts=source.connections),
     }
     if manager is None:
-        return SubmitEngine(**common, log_file=context.log_file, new_id=new_id)
+        return SubmitEngine(**common, log_file=context.log_file, new_id=new_id, task=context.task)
     check_for_cluster(ingest, settings, [table, log.location, *source.folders], manager)
     return ClusterEngine(
         **common,
@@ -238,11 +238,8 @@ def scope_engine(
 
 def assemble(ingest: Ingest, context: RunContext) -> tuple[MicroBatchExecution, Request, Engine]:
     """Put the parts of a run together; nothing is written yet."""
-    ingest = located(ingest, context)
-    check_places(ingest)
-    ingest = replace(ingest, source=ingest.source.at(canonical_root, canonical_uri))
+    ingest, log = placed(ingest, context)
     conn_id = context.storage_conn_id
-    log = open_log(ingest.delta_location, ingest.checkpoint, ingest.window, storage_conn_id=conn_id)
     request = make_request(ingest)
     source: Source
     engine: Engine
@@ -262,6 +259,15 @@ def assemble(ingest: Ingest, context: RunContext) -> tuple[MicroBatchExecution, 
         after=_after(ingest.source, log, conn_id),
     )
     return execution, request, engine
+
+
+def placed(ingest: Ingest, context: RunContext) -> tuple[Ingest, CheckpointLog]:
+    """Return the arguments with all their locations, as canonical URIs, and the log that goes with them."""
+    ingest = located(ingest, context)
+    check_places(ingest)
+    ingest = replace(ingest, source=ingest.source.at(canonical_root, canonical_uri))
+    conn_id = context.storage_conn_id
+    return ingest, open_log(ingest.delta_location, ingest.checkpoint, ingest.window, storage_conn_id=conn_id)
 
 
 def _check_intervals(

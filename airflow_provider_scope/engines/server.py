@@ -7,15 +7,20 @@ import fcntl
 import hashlib
 import hmac
 import json
+import math
 import os
 import secrets
+import select
+import shutil
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,18 +32,21 @@ from airflow_provider_scope.engines.submit import SubmitHook, defaults_file, pro
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.sources.cursor.databases import CONF
 from airflow_provider_scope.spark.plan import SERVER_CONNECTION
+from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-IDLE_SECONDS = 600
-"""How long a server waits for the next application; then it ends."""
+IDLE_SECONDS = 600.0
+"""How long a server that a task started waits for the next application; then it ends."""
 _LOOK_SECONDS = 0.05
+_ANSWER_SECONDS = 10.0
 _VARIABLES = (
-    *("AWS_", "AZURE_", "HADOOP_", "HOME", "JAVA_", "JDK_", "KRB5", "LANG", "LC_", "PATH", "PYSPARK_"),
-    *("PYTHONPATH", "SPARK_", "TMPDIR", "TZ", "USER"),
+    *("AWS_", "AZURE_", "HADOOP_", "HOME", "JAVA_", "JDK_", "KRB5", "LC_ALL", "PYSPARK_"),
+    *("PYTHONPATH", "SPARK_", "TMPDIR", "TZ"),
 )
-"""How the names of the variables begin that a server gets: the name of its socket depends on them, too."""
+"""How the names of the variables begin that a server gets: the name of its socket depends on them, too. It
+gets PATH as well, of which only the programs count that are run from there."""
 
 
 class ServedHook(SubmitHook):
@@ -48,12 +56,21 @@ class ServedHook(SubmitHook):
     Settings of a database belong to the session alone.
 
     :param conf: As ``SubmitHook`` takes it.
+    :param task: ``<dag>.<task>``: a server that this one starts is listed with it.
+    :raises InputError: The machine is not one of Linux.
     """
 
     beginning: ClassVar[str] = "running {} in the Spark that stays, which is started if there is none"
 
-    def __init__(self, *, conf: Mapping[str, str], py_files: str, **named: Any) -> None:
+    def __init__(self, *, conf: Mapping[str, str], py_files: str, task: str, **named: Any) -> None:
+        if sys.platform != "linux":
+            raise InputError(
+                f"server='auto' needs Linux, and this is {sys.platform}.",
+                kept="the batches that are in the table; the others stay logged",
+                do="leave server out of the engine: each run starts Spark then",
+            )
         super().__init__(conf=conf, py_files=py_files, **named)
+        self._task = task
         self._of_session = {name: value for name, value in conf.items() if name.startswith(CONF)}
         of_server = {name: value for name, value in conf.items() if not name.startswith(CONF)}
         self._of_server = {"spark.scheduler.mode": "FAIR", **of_server}
@@ -78,6 +95,27 @@ class ServedHook(SubmitHook):
             connection.sendall(json.dumps(self._of_session).encode() + b"\n")
             self.run_process(script, arguments, "", variables, pass_fds=[connection.fileno()])
 
+    def server_command(self) -> tuple[list[str], dict[str, str]]:
+        """Return the command and the variables of a server with these settings, which this process becomes.
+
+        :raises InputError: There is one already, or ``spark-submit`` is not installed.
+        """
+        variables = self._variables_of_server(self.variables())
+        path = _folder() / self._server_name(variables)
+        if running := state_of(path):
+            raise InputError(
+                f"A Spark server with the settings of {self._task} runs already: {path.name}, process "
+                f"{running.pid}.",
+                kept="that server",
+                do=f"use it, or end it with `airflow scope spark-server stop {path.name}` and start again",
+            )
+        try:
+            command, settings = self._prepared(path, math.inf)
+        except OSError as err:
+            raise self._failure(err) from None
+        os.set_inheritable(settings, True)  # noqa: FBT003 - Python's
+        return command, variables
+
     def command(self, application: str) -> list[str]:
         """Return the command line of a process of Python: Spark runs already."""
         return [self.variables()["PYSPARK_PYTHON"], application, *(self._application_args or ())]
@@ -88,9 +126,8 @@ class ServedHook(SubmitHook):
         :return: None if the application was ended meanwhile.
         :raises AirflowException: The server does not start; what it said is in the log.
         """
-        kept = {name: value for name, value in variables.items() if name.startswith(_VARIABLES)}
-        kept |= self.environment
-        path = _folder() / self._server_name(kept)
+        variables = self._variables_of_server(variables)
+        path = _folder() / self._server_name(variables)
         connection = _connect(path)
         if connection is not None:
             return connection
@@ -100,7 +137,7 @@ class ServedHook(SubmitHook):
             connection, process = _connect(path), None
             while connection is None and not self._ended:
                 if process is None:
-                    process = self._start(path, kept)
+                    process = self._start(path, variables)
                 elif process.poll() is not None:
                     text = path.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
                     self._process_spark_submit_log(iter(text.splitlines(keepends=True)))
@@ -108,17 +145,22 @@ class ServedHook(SubmitHook):
                     raise AirflowException(msg)
                 time.sleep(_LOOK_SECONDS)
                 connection = _connect(path)
-            path.with_suffix(".conf").unlink(missing_ok=True)
             return connection
+
+    def _variables_of_server(self, variables: Mapping[str, str]) -> dict[str, str]:
+        kept = {name: value for name, value in variables.items() if name.startswith(_VARIABLES)}
+        return {**kept, "PATH": variables["PATH"], **self.environment}
 
     def _server_name(self, variables: Mapping[str, str]) -> str:
         """Return the name of a server's socket: it tells nothing of the secrets among the settings."""
         defaults = defaults_file()
         has_defaults = defaults is not None and defaults.exists()
+        command, path = self._submit_command("", "", []), variables["PATH"]
         started_with = [
-            self._submit_command("", "", []),
+            command,
+            [shutil.which(program, path=path) for program in (command[0], "java")],
             self._of_server,
-            dict(variables),
+            {name: value for name, value in variables.items() if name != "PATH"},
             hashlib.sha256(self._archive.read_bytes()).hexdigest(),
             version("pyspark"),
             sys.version,
@@ -128,21 +170,29 @@ class ServedHook(SubmitHook):
         return hmac.new(_key(), text, hashlib.sha256).hexdigest()[:24]
 
     def _start(self, path: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        path.unlink(missing_ok=True)  # of a server that was killed
-        archive, settings = path.with_suffix(".zip"), path.with_suffix(".conf")
+        command, settings = self._prepared(path, IDLE_SECONDS)
+        try:
+            with path.with_suffix(".log").open("wb") as log:
+                return subprocess.Popen(  # noqa: S603
+                    command,
+                    env=dict(variables),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=[settings],
+                )
+        finally:
+            os.close(settings)
+
+    def _prepared(self, path: Path, idle_seconds: float) -> tuple[list[str], int]:
+        """Return the command that starts a server, and an open file, on no disk, which holds its settings."""
+        archive = path.with_suffix(".zip")
         archive.write_bytes(self._archive.read_bytes())
-        settings.touch(0o600)
-        settings.write_text(properties(self._of_server), encoding="utf-8")
-        with path.with_suffix(".log").open("wb") as log:
-            return subprocess.Popen(  # noqa: S603
-                self._submit_command(str(archive), str(settings), [str(path), str(IDLE_SECONDS)]),
-                env=dict(variables),
-                cwd=path.parent,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        settings = os.memfd_create("settings")
+        os.write(settings, properties(self._of_server).encode())
+        arguments = [str(path), str(idle_seconds), self._task]
+        return self._submit_command(str(archive), f"/proc/self/fd/{settings}", arguments), settings
 
     def _submit_command(self, archive: str, settings: str, arguments: list[str]) -> list[str]:
         starter = SubmitHook(conf={}, py_files=archive, application_args=arguments, **self._named)
@@ -155,8 +205,8 @@ def _folder() -> Path:
 
     :raises InputError: It is somebody else's, or open to others.
     """
-    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    path = Path(base, f"airflow-provider-scope-{os.getuid()}")
+    # Not XDG_RUNTIME_DIR: a shell has it, and a service of the same user does not.
+    path = Path(tempfile.gettempdir(), f"airflow-provider-scope-{os.getuid()}")
     path.mkdir(mode=0o700, exist_ok=True)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
@@ -190,6 +240,71 @@ def _connect(path: Path) -> socket.socket | None:
             raise
         return None
     return connection
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What a running server says of itself."""
+
+    name: str
+    """That of its socket."""
+    pid: int
+    """The process of Java."""
+    task: str
+    """The one that it was started for, ``<dag>.<task>``."""
+    master: str
+    started_ms: int
+    """Milliseconds since 1970."""
+    runs: int
+    """How many use it."""
+    used_mb: int
+    """How much of Java's memory is in use."""
+    max_mb: int
+    """How much Java may use."""
+
+
+def servers() -> list[ServerState]:
+    """Return the servers of this user that run, the oldest first.
+
+    :raises InputError: Their folder is open to others; or one does not answer.
+    """
+    states = [state_of(path) for path in sorted(_folder().iterdir()) if path.is_socket()]
+    return sorted(filter(None, states), key=lambda state: state.started_ms)
+
+
+def state_of(path: Path) -> ServerState | None:
+    """Ask a server for its state; None if it does not run.
+
+    :raises InputError: It does not answer.
+    """
+    connection = _connect(path)
+    if connection is None:
+        return None
+    with connection, connection.makefile("r", encoding="utf-8") as answer:
+        pid, *_ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        connection.settimeout(_ANSWER_SECONDS)
+        try:
+            connection.sendall(b'{"question": "state"}\n')
+            return ServerState(path.name, **json.loads(answer.readline()))
+        except (OSError, ValueError) as err:
+            raise InputError(
+                f"The Spark server {path.name} does not answer: {err}.",
+                kept="the server, and whatever runs in it",
+                do=f"end its process with `kill -9 {pid}`; the runs in it fail, and are retried",
+            ) from None
+
+
+def end(state: ServerState, report: Callable[[str], None]) -> None:
+    """End a server: it takes no runs any more, and ends when those that use it have ended."""
+    process = os.pidfd_open(state.pid)
+    try:
+        (_folder() / state.name).unlink(missing_ok=True)
+        if state.runs:
+            runs = counted(state.runs, "run")
+            report(f"waiting for {runs}; `kill {state.pid}` ends them, too: they fail, and are retried")
+        select.select([process], [], [])
+    finally:
+        os.close(process)
 
 
 @contextmanager

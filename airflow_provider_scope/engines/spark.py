@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,12 @@ from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.places import quarantine_of
 from airflow_provider_scope.engines.server import ServedHook
 from airflow_provider_scope.engines.submit import SubmitHook, check_java
-from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError, StorageError
+from airflow_provider_scope.exceptions import (
+    InputError,
+    ScopeProviderError,
+    SparkJobFailedError,
+    StorageError,
+)
 from airflow_provider_scope.protocol.engine import Engine
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.spark import plan as plans
@@ -118,10 +124,12 @@ class SubmitEngine(PlanEngine):
 
     :param log_file: Where the application's whole output goes.
     :param new_id: Names the plan file.
+    :param task: ``<dag>.<task>``; a server is listed with the one that started it.
     """
 
     log_file: Path
     new_id: Callable[[], str]
+    task: str = ""
     _hook: SubmitHook | None = field(default=None, init=False, repr=False)
     _cancelled: bool = field(default=False, init=False, repr=False)
 
@@ -130,6 +138,25 @@ class SubmitEngine(PlanEngine):
         self._cancelled = True
         if self._hook:
             self._hook.end()
+
+    def server_command(self) -> tuple[list[str], dict[str, str]]:
+        """Return the command and the variables of the Spark server that runs the plans of this engine.
+
+        :raises InputError: The engine uses no server, or one runs already.
+        :raises JavaMissingError: There is no Java that Spark runs on.
+        """
+        check_java()
+        with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-") as folder:
+            archive = Path(folder, "application.zip")
+            application.write_zip(archive)
+            hook = self._make_hook(archive, ApplicationEvents(self.report))
+            if not isinstance(hook, ServedHook):
+                raise InputError(
+                    f"The engine of {self.task} uses no server: each run starts Spark and ends it.",
+                    kept="everything; nothing was started",
+                    do='set server="auto" in its SparkEngine, and start the server again',
+                )
+            return hook.server_command()
 
     def _submit(
         self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
@@ -191,7 +218,8 @@ class SubmitEngine(PlanEngine):
         conf.update(settings.conf or {})
         conf.update({name: setting.value for name, setting in EXACT_AT_START.items()})
         packages = application.packages_of(settings, (name for store in reached for name in store.packages))
-        make = ServedHook if settings.server == "auto" else SubmitHook
+        is_served = settings.server == "auto"
+        make = partial(ServedHook, task=self.task) if is_served else SubmitHook
         return make(
             conn_id=settings.spark_conn_id,
             log_file=self.log_file,

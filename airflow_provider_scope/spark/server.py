@@ -1,8 +1,8 @@
-"""A Spark that stays on a machine and lends sessions to applications: ``server.py <socket> <idle seconds>``.
+"""A Spark that stays on a machine and lends sessions to applications.
 
-An application of ours is always a process of its own. One that is lent a session is a Python process without
-a JVM: it works in the server's. Its connection to the server's socket is what it lives by: when that ends, by
-whatever death, the server ends what the application left in the JVM.
+``server.py <socket> <idle seconds> <task>``. An application of ours is always a process of its own. One that
+is lent a session is a Python process without a JVM: it works in the server's. Its connection to the socket of
+the server is what it lives by: when that ends, by whatever death, the server ends what it left in the JVM.
 """
 
 from __future__ import annotations
@@ -151,13 +151,14 @@ class _Lines:
 
 
 def main(arguments: list[str]) -> int:
-    """Lend sessions until nobody has asked for one for a while."""
-    path, idle_seconds = arguments
+    """Lend sessions until nobody has asked for one for a while, or it is stopped."""
+    path, idle_seconds, task = arguments
     # What it lends is in the JVM that started it: without that, nobody may find it any more.
     ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
     leave_out_numpy()
     spark = SparkSession.builder.getOrCreate()
-    with Server(spark, Path(path), float(idle_seconds)) as server:
+    with Server(spark, Path(path), float(idle_seconds), task) as server:
         server.serve()
     spark.stop()
     return 0
@@ -166,31 +167,39 @@ def main(arguments: list[str]) -> int:
 class Server:
     """Lends sessions of one Spark.
 
-    :param path: The socket; whoever may connect to it may use the JVM.
+    :param path: The socket; whoever may connect to it may use the JVM. Who takes its name away stops it.
     :param idle_seconds: How long it waits for an application; then it ends.
+    :param task: What it was started for.
     """
 
-    def __init__(self, spark: SparkSession, path: Path, idle_seconds: float) -> None:
+    def __init__(self, spark: SparkSession, path: Path, idle_seconds: float, task: str) -> None:
         self.spark = spark
         self.path = path
         self.idle_seconds = idle_seconds
+        self.task = task
         self._jvm: Any = spark._jvm  # noqa: SLF001 - no Python API
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._inode = 0
         self._applications: set[threading.Thread] = set()
+        self._was_used = False
         self._is_hung = False
 
     def __enter__(self) -> Self:
-        mask = os.umask(0o077)
+        mask, new = os.umask(0o077), self.path.with_suffix(".new")
+        new.unlink(missing_ok=True)
         try:
-            self._listener.bind(str(self.path))
+            self._listener.bind(str(new))
         finally:
             os.umask(mask)
+        self._inode = new.lstat().st_ino
         self._listener.listen()
         self._listener.settimeout(_LOOK_SECONDS)
+        new.rename(self.path)  # in place of one that was killed
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.path.unlink(missing_ok=True)  # whoever connected until now is served, nobody else
+        if self._has_name():
+            self.path.unlink(missing_ok=True)  # whoever connected until now is served, nobody else
         self._listener.settimeout(0)
         with suppress(BlockingIOError):
             while True:
@@ -203,23 +212,32 @@ class Server:
             os.kill(os.getppid(), signal.SIGKILL)  # the JVM: what does not end there may still write
 
     def serve(self) -> None:
-        """Lend sessions until it is idle, or its memory is full."""
+        """Lend sessions until it is idle, or is stopped, or its memory is full."""
         parent, idle_since = os.getppid(), time.monotonic()
-        while time.monotonic() - idle_since < self.idle_seconds and os.getppid() == parent:
+        while os.getppid() == parent and self._has_name() and not self._is_hung:
             with suppress(TimeoutError):
                 self._start(self._listener.accept()[0])
-            ended = {thread for thread in self._applications if not thread.is_alive()}
-            self._applications -= ended
-            if self._is_hung or (ended and not self._applications and self._is_full()):
+            self._applications = {thread for thread in self._applications if thread.is_alive()}
+            if self._applications:
+                continue
+            if self._was_used:
+                if self._is_full():
+                    return
+                self._was_used, idle_since = False, time.monotonic()
+            if time.monotonic() - idle_since >= self.idle_seconds:
                 return
-            if self._applications or ended:
-                idle_since = time.monotonic()
+
+    def _has_name(self) -> bool:
+        try:
+            return self.path.lstat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
 
     def _start(self, connection: socket.socket) -> None:
         connection.setblocking(True)  # noqa: FBT003 - Python's
         thread = threading.Thread(target=self._lend, args=[connection], daemon=True)
-        thread.start()
         self._applications.add(thread)
+        thread.start()
 
     def _lend(self, connection: socket.socket) -> None:
         """Serve one application until its process ends, and then end what it leaves."""
@@ -229,6 +247,10 @@ class Server:
                 if not _is_own(connection):
                     return
                 conf = application.receive()
+                if "question" in conf:
+                    application.send(self._state())
+                    return
+                self._was_used = True
                 application.send({"port": int(os.environ[_PORT]), "token": os.environ[_TOKEN], "conf": conf})
                 in_jvm = application.receive()
                 while True:
@@ -259,10 +281,28 @@ class Server:
             time.sleep(_LOOK_SECONDS)
         return True
 
+    def _state(self) -> dict[str, Any]:
+        """Return what ``engines.server.ServerState`` has."""
+        used, most = self._memory()
+        return {
+            "pid": os.getppid(),
+            "task": self.task,
+            "master": self.spark.sparkContext.master,
+            "started_ms": self.spark.sparkContext.startTime,
+            "runs": sum(thread.is_alive() for thread in self._applications) - 1,  # the asking one is none
+            "used_mb": used >> 20,
+            "max_mb": most >> 20,
+        }
+
     def _is_full(self) -> bool:
         self._jvm.java.lang.System.gc()
+        used, most = self._memory()
+        return used > FULL * most
+
+    def _memory(self) -> tuple[int, int]:
+        """Return how many bytes of Java's memory are in use, and how many may be."""
         runtime = self._jvm.java.lang.Runtime.getRuntime()
-        return bool(runtime.totalMemory() - runtime.freeMemory() > FULL * runtime.maxMemory())
+        return int(runtime.totalMemory() - runtime.freeMemory()), int(runtime.maxMemory())
 
 
 def _is_own(connection: socket.socket) -> bool:

@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 PAGE = DOCS / "commands.md"
 
 
-def subcommands() -> list[Any]:
+def subcommands() -> dict[str, Any]:
+    """Return the commands by the words after ``airflow scope``."""
     (group,) = get_scope_cli_commands()
-    return list(group.subcommands)
+    commands = {}
+    for command in group.subcommands:
+        for part in getattr(command, "subcommands", [None]):
+            commands[f"{command.name} {part.name}" if part else command.name] = part or command
+    return commands
 
 
 def shown(text: str) -> list[tuple[str, str]]:
@@ -50,18 +55,18 @@ def shown(text: str) -> list[tuple[str, str]]:
 
 def test_the_table_of_commands_has_their_arguments_and_options():
     commands = {}
-    for command in subcommands():
+    for name, command in subcommands().items():
         flags = [arg.flags[-1] for arg in command.args]
         wanted = " ".join(f"<{flag}>" for flag in flags if not flag.startswith("-"))
         options = {flag for flag in flags if flag.startswith("-")} - {"--verbose"}
-        commands[f"airflow scope {command.name} {wanted}".rstrip()] = options
+        commands[f"airflow scope {name} {wanted}".rstrip()] = options
     table = rows(section(PAGE, "## All commands"))
 
     assert {code(row[0])[0]: set(code(row[1])) for row in table} == commands
 
 
 def test_the_options_of_several_commands_are_explained():
-    flags = [flag for command in subcommands() for arg in command.args for flag in arg.flags]
+    flags = [flag for command in subcommands().values() for arg in command.args for flag in arg.flags]
     # What --yes does is said before the table of commands, and --reload-undecidable below its command.
     shared = {flag for flag in flags if flag.startswith("-") and flags.count(flag) > 1}
     table = rows(section(PAGE, "## Options"))
@@ -73,7 +78,7 @@ def test_the_options_of_several_commands_are_explained():
 def test_a_page_names_no_command_that_does_not_exist(page):
     named = set(re.findall(r"airflow scope ([a-z][a-z-]+)", page.read_text()))
 
-    assert named <= {command.name for command in subcommands()}
+    assert named <= {name.split()[0] for name in subcommands()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -172,11 +177,10 @@ def alike(text: str) -> list[str]:
 
 
 def test_the_commands_print_what_the_page_shows(flights, capsys):
-    section_of = {name: section(PAGE, f"## {name}") for name in (c.name for c in subcommands())}
     for name in ("status", "plan", "rebuild", "abandon", "accept-table"):
         if name == "accept-table":
             DeltaTable(flights.data / "delta/flights").restore(0)
-        examples = shown(section_of[name])
+        examples = shown(section(PAGE, f"## {name}"))
         assert examples, name
         for command, output in examples:
             args = get_parser().parse_args(shlex.split(command.replace("/data/", f"{flights.data}/"))[1:])

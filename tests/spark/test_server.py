@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_scope.engines import server
+from airflow_provider_scope.engines.spark import SubmitEngine
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError
 from airflow_provider_scope.spark import server as lender
 from tests.support.processes import eventually
@@ -38,13 +42,16 @@ CANARY = "canary-7f3a"
 
 
 @pytest.fixture
-def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return the folder of the servers of a test, which end with it."""
+    tmp_path_factory.getbasetemp()  # below the folder of temporary files, as it was
     folder = Path(tempfile.mkdtemp(prefix="scope-"))  # short: the path of a socket has at most 108 bytes
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # it is read again
     yield folder / f"airflow-provider-scope-{os.getuid()}"
     for process in servers(folder):
         process.kill()
+        process.wait()
     shutil.rmtree(folder)
 
 
@@ -177,6 +184,80 @@ def test_a_server_that_does_not_start_says_why(home: Path, tmp_path: Path) -> No
     assert not servers(home)
 
 
+def types(folder: str, engine: str, *words: str) -> None:
+    """Type a command where Airflow has the task of a pipeline, and no database, which takes long to make."""
+    from airflow.cli.cli_parser import get_parser
+    from airflow.sdk import DAG
+    from airflow.utils import cli
+
+    from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+
+    with DAG("dag", schedule=None) as dag:
+        DeltaIncrementalIngestOperator(
+            task_id="task",
+            delta_location=f"{folder}/target",
+            source={"roots": f"{folder}/in", "format": "parquet"},
+            engine={"server": engine},
+        )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "get_bagged_dag", lambda *_: dag)
+        args = get_parser().parse_args(["scope", "spark-server", *words])
+        args.func(args)
+
+
+def typed(pipe: Pipe, *words: str) -> subprocess.Popen[str]:
+    """Type a command in a process of its own."""
+    script = "import sys; from tests.spark.test_server import types; types(*sys.argv[1:])"
+    command = [sys.executable, "-c", script, str(pipe.folder), "auto", *words]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+@pytest.mark.loads
+def test_a_server_that_a_user_starts_is_found_listed_and_stopped_once_nobody_uses_it(
+    home: Path, tmp_path: Path
+) -> None:
+    pipe = a_pipe(tmp_path, "p")
+    land(pipe, 1)
+    process = typed(pipe, "start", "dag", "task")
+    assert eventually(lambda: bool(home.exists() and server.servers()), 60)
+
+    pipe.run()
+
+    assert eventually(lambda: [state.runs for state in server.servers()] == [0], 10)
+    (state,) = server.servers()
+    assert (state.pid, state.task, state.master) == (process.pid, "dag.task", "local[*]")
+    assert pipe.rows() == [(1,)]
+    again, listed = typed(pipe, "start", "dag", "task"), typed(pipe, "list", "--output", "json")
+    assert f"runs already: {state.name}" in again.communicate()[0]
+    assert again.returncode == 1
+    (row,) = json.loads(listed.communicate()[0])
+    assert (row["server"], row["pid"], row["runs"]) == (state.name, str(process.pid), "0")
+    client = Client(home / state.name)
+    stops = typed(pipe, "stop", state.name)
+    assert "waiting for 1 run;" in str(stops.stdout and stops.stdout.readline())
+    assert process.poll() is None
+    client.close()
+    assert stops.communicate()[0] == f"{state.name} has ended\n"
+    assert process.wait(10) == 0
+    assert not server.servers()
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [(["start", "dag", "task"], "uses no server"), (["stop", "0f"], "No Spark server 0f of this user runs")],
+)
+def test_a_server_that_nobody_would_find_is_refused(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], error: str
+) -> None:
+    with pytest.raises(SystemExit):
+        types(str(tmp_path), "never", *words)
+
+    assert error in capsys.readouterr().err
+    assert not servers(home)
+
+
 class Client:
     """What an application says to the server, and is told."""
 
@@ -209,8 +290,8 @@ def lending(spark: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setenv("PYSPARK_GATEWAY_SECRET", "-")
     killed: list[int] = []
     stand_in(monkeypatch, lender, os, kill=lambda pid, _: killed.append(pid))
-    home.mkdir()
-    running = lender.Server(spark, home / "s", 600)
+    home.mkdir(mode=0o700)
+    running = lender.Server(spark, home / "s", 600, "dag.task")
 
     def serve() -> None:
         with running:
@@ -221,7 +302,7 @@ def lending(spark: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     assert eventually((home / "s").exists)
     yield Lending(home / "s", thread, killed)
     running.idle_seconds = 0
-    thread.join()
+    thread.join(30)
 
 
 def thread_of(spark: Any) -> tuple[int, Callable[[], None]]:
@@ -281,6 +362,58 @@ def test_a_server_whose_memory_is_full_ends_when_nobody_uses_it(
 
     lending.thread.join(20)
     assert not lending.thread.is_alive()
+
+
+def test_a_server_tells_its_state_which_is_no_use_of_it(
+    lending: Lending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lender, "FULL", 0.0)
+    client = Client(lending.path)
+
+    (state,) = server.servers()
+
+    assert (state.name, state.pid, state.task, state.runs) == ("s", os.getppid(), "dag.task", 1)
+    assert 0 < state.used_mb <= state.max_mb
+    client.close()
+    lending.thread.join(20)
+    assert server.servers() == []
+
+
+def test_a_server_whose_name_another_one_has_ends_and_leaves_it_there(lending: Lending) -> None:
+    (lending.path.parent / "t").touch()
+
+    (lending.path.parent / "t").rename(lending.path)
+
+    lending.thread.join(20)
+    assert not lending.thread.is_alive()
+    assert lending.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_same"),
+    [
+        ("LANG", "de_DE.UTF-8", True),
+        ("USER", "somebody", True),
+        ("PATH", f"{os.environ['PATH']}:/nowhere", True),
+        ("AWS_SECRET_ACCESS_KEY", CANARY, False),
+        ("SPARK_LOCAL_DIRS", "/elsewhere", False),
+        ("TZ", "Asia/Tokyo", False),
+    ],
+)
+def test_what_spark_reads_of_the_environment_decides_which_server_it_is(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, *, is_same: bool
+) -> None:
+    engine = a_pipe(tmp_path, "p").execution()[0].engine
+    assert isinstance(engine, SubmitEngine)
+
+    def server_name() -> str:
+        command, _ = engine.server_command()
+        return Path(command[-3]).name
+
+    before = server_name()
+    monkeypatch.setenv(name, value)
+
+    assert (server_name() == before) is is_same
 
 
 def test_a_folder_that_others_can_open_is_refused(home: Path, tmp_path: Path) -> None:
