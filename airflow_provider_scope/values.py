@@ -428,7 +428,7 @@ class CursorSlice(WithoutFiles):
     first: str | None
     """The initial value, or the first of a range (``sources.cursor.state.Bound.encode``); None: no bound."""
     end: str | None
-    """The end of a range, which is not in it; None: no bound."""
+    """The end of a range, in the same form; None: no bound."""
     source: str | None
     """The id of the Delta table that is read; None if it cannot be read again as it was."""
     version: int | None
@@ -446,7 +446,9 @@ class CursorSlice(WithoutFiles):
         return f"{self.column} {' '.join(ends) or rest}{pinned}"
 
     def _ends(self) -> tuple[tuple[str, str | None], tuple[str, str | None]]:
-        return ("from", self.first if self.before is None else None), ("before", self.end)
+        after = "after" if (self.first or "").startswith("open ") else "from"
+        before = "up to" if (self.end or "").startswith("closed ") else "before"
+        return (after, self.first if self.before is None else None), (before, self.end)
 
 
 @dataclass(frozen=True, slots=True)

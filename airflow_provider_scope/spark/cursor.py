@@ -263,7 +263,8 @@ class Reading:
         rows = self.data
         if self.end:
             end = cursor_state.value_of("end_value", self.end, self.kind)
-            is_before = ~self._is_from(end) & self._near(end, is_start=False)
+            is_after = self._is_beyond(end) if self.end.side == "closed" else self._is_from(end)
+            is_before = ~is_after & self._near(end, is_start=False)
             rows = rows.where(is_before | self.is_missing)
         return self._from(rows, start)
 
@@ -281,7 +282,10 @@ class Reading:
     def _from(self, rows: DataFrame, start: str | None) -> DataFrame:
         if start is None:
             return self._with_missing(rows)
-        is_from = self._is_from(start) & self._near(start, is_start=True)
+        # A range was logged with its ends; the start of other loads is as the user wrote it now.
+        side = (self.first.side if self.first else "") if self.end else self.cursor.range_start
+        is_from = self._is_beyond(start) if side == "open" else self._is_from(start)
+        is_from &= self._near(start, is_start=True)
         return self._with_missing(rows.where(is_from | self.is_missing))
 
     def _with_missing(self, rows: DataFrame) -> DataFrame:
@@ -451,7 +455,7 @@ class Reading:
         return [self._text(self.value).alias("_scope_at"), row_hash(fields).alias("_scope_row")]
 
     def _compares(self) -> bool:
-        return self.cursor.dedup_key != ()
+        return self.cursor.compares
 
     # ---- values --------------------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ def encode(plan: Plan) -> bytes:
     value = asdict(plan)
     if plan.source:
         value["source"] = {"kind": type(plan.source).__name__, **value["source"]}
-        for bound in ("initial_value", "end_value"):  # each slice has its own, with their types
+        for bound in ("initial_value", "end_value", "range_end"):  # each slice has its own, with their types
             value["source"].get("cursor", {}).pop(bound, None)
     # Times in a source become text, which it takes as well.
     return json.dumps(value, ensure_ascii=False, default=str).encode()

@@ -131,6 +131,13 @@ TOGETHER = (
         _unwanted(_INTERVAL, f"source.cursor.{name}", GIVEN, "None", "the interval says which rows count")
         for name in ("initial_value", "end_value")
     ),
+    _unwanted(
+        _INTERVAL,
+        "source.cursor.range_start",
+        "open",
+        "'closed'",
+        "an interval has its start, and not its end, so that each row is in one",
+    ),
     _unwanted(_INTERVAL, "source.max_rows_per_batch", GIVEN, "None", "an interval is one batch"),
     _unwanted(_RANGED, "source.max_rows_per_batch", GIVEN, "None", "a range is one batch"),
     Refusal(

@@ -125,6 +125,18 @@ def test_a_range_that_overlaps_another_is_not_added(source: Source) -> None:
     assert merged.rows("n") == [(1,), (2,), (3,), (4,), (5,)]
 
 
+def test_ranges_may_share_an_end_that_only_one_of_them_has(source: Source) -> None:
+    source.add(n=[1, 2, 3, 4, 5], t=list("abcde"))
+    source.pipe(initial_value=1, end_value=3, range_start="open", range_end="closed").run()
+    with pytest.raises(CursorError, match="from 3 to 5 overlaps that from 1 to 3, which batch 0 loads"):
+        source.pipe(initial_value=3, end_value=5).run()
+    pipe = source.pipe(initial_value=3, end_value=5, range_start="open", range_end="closed")
+    pipe.run()
+    again = pipe.run()
+
+    assert (pipe.rows("n"), again.batches) == ([(2,), (3,), (4,), (5,)], [])
+
+
 def test_intervals_load_their_rows_alone_and_an_incremental_load_goes_on_behind_them(source: Source) -> None:
     hour = 3_600_000
     source.add(n=[0, 3599, 3600, 7199, 7200, 9000], t=list("abcdef"))

@@ -63,8 +63,9 @@ def test_the_rows_of_each_load_are_those_of_the_model(spark: Any, tmp_path: Path
     dedup = rng.choice([None, None, ("id",), ()])
     lag = shift if shift is not None and rng.random() < 0.5 else None
     initial = value_of(rng.randrange(6)) if rng.random() < 0.4 else None
+    is_open = seed % 2 == 1 and lag is None and not dedup
     schema = pa.schema([("t", pa.string()), ("The Cursor", arrow), ("id", pa.int64())])
-    model = Model("The Cursor", func, lag, missing, dedup, initial)
+    model = Model("The Cursor", func, lag, missing, dedup, initial, is_open)
     replay = Replay(
         spark,
         tmp_path,
@@ -75,6 +76,7 @@ def test_the_rows_of_each_load_are_those_of_the_model(spark: Any, tmp_path: Path
             on_cursor_value_missing=missing,
             dedup_key=dedup,
             initial_value=initial,
+            range_start="open" if is_open else "closed",
         ),
     )
     rows: list[dict[str, Any]] = []
@@ -96,7 +98,8 @@ def test_the_rows_of_each_load_are_those_of_the_model(spark: Any, tmp_path: Path
             continue
         found = replay.load(source)
 
-        assert counted(found) == counted(expected), (seed, kind, load, func, missing, dedup, lag, initial)
+        drawn = (seed, kind, load, func, missing, dedup, lag, initial, is_open)
+        assert counted(found) == counted(expected), drawn
 
 
 def counted(rows: list[dict[str, Any]]) -> Counter[Any]:
@@ -112,6 +115,64 @@ def change(rng: random.Random, rows: list[dict[str, Any]], value: Any, *, nulls:
         rows.append(dict(row)) if rng.random() < 0.4 else row.update(t=rng.choice(["c", "d"]))
     for row in rng.sample(rows, len(rows) // 8):
         rows.remove(row)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranges_whose_ends_fit_take_each_row_once(spark: Any, tmp_path: Path, kind: str) -> None:
+    """Wherever a range is cut, and to whichever side the value of the cut belongs."""
+    rng = random.Random(f"ranges {kind}")
+    arrow, value_of, _ = KINDS[kind]
+    values = sorted({value_of(n) for n in range(10)}, reverse=(is_falling := rng.random() < 0.5))
+    first, cut, end = (values[n] for n in sorted(rng.sample(range(len(values)), 3)))
+    sides = [rng.choice(["open", "closed"]) for _ in range(3)]
+    ranges = [
+        (first, sides[0], cut, sides[1]),
+        (cut, "open" if sides[1] == "closed" else "closed", end, sides[2]),
+    ]
+    rows = [{"n": value, "id": id_} for id_, value in enumerate([*values, *values, None])]
+    rng.shuffle(rows)
+    source = pa.Table.from_pylist(rows, pa.schema([("n", arrow), ("id", pa.int64())]))
+
+    loaded = []
+    for start, start_side, stop, stop_side in ranges:
+        cursor = Cursor(
+            column="n",
+            initial_value=start,
+            range_start=start_side,
+            end_value=stop,
+            range_end=stop_side,
+            last_value_func="min" if is_falling else "max",
+            on_cursor_value_missing="exclude",
+        )
+        loaded += Replay(spark, tmp_path, cursor).load(source)
+
+    within = values[values.index(first) : values.index(end) + 1]
+    within = within[sides[0] == "open" : len(within) - (sides[2] == "open")]
+    assert counted(loaded) == counted([row for row in rows if row["n"] in within]), (sides, ranges)
+
+
+def test_an_open_start_takes_only_rows_beyond_it(spark: Any, tmp_path: Path) -> None:
+    replay = Replay(spark, tmp_path, Cursor(column="n", initial_value=1, range_start="open"))
+
+    first = replay.load(pa.table({"n": [1, 2, 2, 3], "id": [0, 1, 2, 3]}))
+    second = replay.load(pa.table({"n": [1, 3, 3, 4], "id": [4, 3, 5, 6]}))
+
+    assert [sorted(row["id"] for row in rows) for rows in (first, second)] == [[1, 2, 3], [6]]
+    replay.cursor = Cursor(column="n")
+    with pytest.raises(CursorError, match='known with dedup_key=\\(\\) or range_start="open"'):
+        replay.load(pa.table({"n": [4], "id": [6]}))
+
+
+def test_a_range_is_read_as_it_was_logged_whatever_the_user_has_written_since(
+    spark: Any, tmp_path: Path
+) -> None:
+    data = spark.createDataFrame([(1,), (2,), (3,)], "n int")
+    now = TableSource(table="/t", cursor=Cursor(column="n", initial_value=1, end_value=3))
+    logged = CursorSlice(None, "n", "open number:1", "closed number:3", None, None)
+
+    with Reading(spark, now, logged, f"file://{tmp_path}", data).held() as new:
+        assert sorted(row.n for row in new.rows.collect()) == [2, 3]
+    assert logged.text() == "n after 1 up to 3"
 
 
 def test_batches_of_so_many_rows_load_each_row_once(spark: Any, tmp_path: Path) -> None:

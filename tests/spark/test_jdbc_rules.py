@@ -334,6 +334,9 @@ def test_a_range_is_loaded_without_a_state(world: World) -> None:
     pipe.run()
     pipe.run()
     assert pipe.rows("n") == [(3,), (4,), (5,)]
+    pipe = world.pipe(initial_value=5, end_value=8, range_start="open", range_end="closed")
+    pipe.run()
+    assert pipe.rows("n") == [(3,), (4,), (5,), (6,), (7,), (8,)]
 
 
 def test_a_failed_load_is_repeated_with_what_is_there_then(world: World) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from airflow_provider_scope.sources.cursor.spec import Cursor, bound_of
 from airflow_provider_scope.spark.cursor import Reading
 from airflow_provider_scope.specs import TableSource
 from airflow_provider_scope.values import CursorSlice
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+
+    from airflow_provider_scope.sources.cursor.spec import Cursor
 
 Row = dict[str, Any]
 
@@ -41,7 +42,7 @@ class Replay:
         pq.write_table(source, path)
         data = self.spark.read.parquet(str(path))
         plan = TableSource(table="/t", cursor=cursor, max_rows_per_batch=self.max_rows)
-        first, end = (bound_of("value", value) for value in (cursor.initial_value, cursor.end_value))
+        first, end = cursor.bounds
         found = CursorSlice(
             self.state, cursor.column, first and first.encode(), end and end.encode(), None, None
         )
@@ -62,6 +63,7 @@ class Model:
     missing: str = "raise"
     dedup_key: tuple[str, ...] | None = None
     initial: Any = None
+    is_open: bool = False
     last: Any = None
     known: Counter[Any] = field(default_factory=Counter)
 
@@ -75,10 +77,10 @@ class Model:
                     raise ValueError(row)
                 taken += [row] if self.missing == "include" else []
                 continue
-            if start is not None and self.before(value, start):
+            if start is not None and (self.before(value, start) or (self.is_open and value == start)):
                 continue
             read[self.mark(row)] += 1
-            if self.last is not None and not self.before(self.last, value) and self.dedup_key != ():
+            if self.last is not None and not self.before(self.last, value) and self.compares:
                 seen[self.mark(row)] += 1
                 is_first = 1 if self.dedup_key else seen[self.mark(row)]
                 if is_first <= self.known[self.mark(row)]:
@@ -108,6 +110,10 @@ class Model:
             return self.last
         start = self.last - self.lag if self.func == "max" else self.last + self.lag
         return self.initial if self.initial is not None and self.before(start, self.initial) else start
+
+    @property
+    def compares(self) -> bool:
+        return self.dedup_key != () and not self.is_open
 
     def before(self, one: Any, other: Any) -> bool:
         return bool(one < other if self.func == "max" else one > other)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError, InputError
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.cursor.spec import bound_of
 from airflow_provider_scope.sources.cursor.state import Bound, CursorState, overlap, window_bounds
+from airflow_provider_scope.spark import plan as plans
+from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.specs import Cursor, Scd2, TableSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from, source_from
 from airflow_provider_scope.values import Window
@@ -185,6 +190,10 @@ def test_numbers_may_change_their_type_and_others_may_not() -> None:
     [
         {"end_value": 3},
         {"initial_value": 3, "end_value": 2},
+        {"initial_value": 3, "range_end": "closed"},
+        {"range_start": "half"},
+        {"range_start": "open", "lag": 3},
+        {"range_start": "open", "dedup_key": "id"},
         {"initial_value": 2, "end_value": 3, "last_value_func": "min"},
         {"initial_value": date(2024, 2, 1), "end_value": date(2024, 1, 1)},
         {"lag": -1},
@@ -228,6 +237,7 @@ def arguments(**changes: Any) -> dict[str, Any]:
         ),
         ({"write": Scd2()}, "merge_key"),
         ({"mode": "data_interval", "cursor": {"initial_value": 1}}, "initial_value"),
+        ({"mode": "data_interval", "cursor": {"range_start": "open"}}, "an interval has its start"),
         ({"mode": "data_interval", "more": {"max_rows_per_batch": 5}}, "max_rows_per_batch"),
         (
             {"cursor": {"initial_value": 1, "end_value": 2}, "more": {"max_rows_per_batch": 5}},
@@ -287,6 +297,52 @@ def test_ranges_that_have_a_value_in_common_overlap(one, other, expected):
     assert overlap(bounds(other), bounds(one)) is expected
 
 
+GRID = st.integers(0, 6)
+"""Ends of ranges: values of a column lie between them, too."""
+
+
+@st.composite
+def ranges(draw: Any) -> tuple[Bound, Bound]:
+    sides = draw(st.sampled_from(["", "open"])), draw(st.sampled_from(["", "closed"]))
+    first, end = (Bound("number", str(draw(GRID)), side) for side in sides)
+    return first, end
+
+
+def values_of(ends: tuple[Bound, Bound]) -> set[Fraction]:
+    first, end = (Fraction(bound.text) for bound in ends)
+    values = {Fraction(n, 2) for n in range(13)}
+    inside = {value for value in values if min(first, end) < value < max(first, end)}
+    with_end = ends[1].side == "closed"
+    if first == end:
+        return {first} if with_end and not ends[0].side else set()
+    return inside | ({end} if with_end else set()) | (set() if ends[0].side else {first})
+
+
+@given(ranges(), ranges())
+@settings(max_examples=300)
+def test_ranges_overlap_if_they_have_a_value_in_common(one, other):
+    assert overlap(one, other) is bool(values_of(one) & values_of(other))
+
+
+def test_bounds_are_read_as_they_were_written_and_an_older_version_refuses_those_that_it_does_not_know():
+    for bound in (Bound("text", "open a:b"), Bound("text", " :", "closed"), Bound("number", "1", "open")):
+        assert Bound.decode(bound.encode()) == bound
+    assert Bound("number", "1").encode() == "number:1"
+    for kind in ("int", "double", "decimal(10,2)", "date", "timestamp", "timestamp_ntz", "string"):
+        before, _, text = Bound("text" if kind == "string" else "number", "1", "open").encode().partition(":")
+        with pytest.raises(CursorError, match=r"is 1 \(open (number|text)\)"):
+            cursor_state.value_of("initial_value", Bound(before, text), kind)
+
+
+def test_the_ends_of_a_range_are_in_the_slice_and_the_start_of_other_loads_in_the_plan():
+    cursor = Cursor(column="n", initial_value=1, end_value=3, range_start="open", range_end="closed")
+    assert [bound and bound.encode() for bound in cursor.bounds] == ["open number:1", "closed number:3"]
+    plan = Plan(
+        pipeline="p", table="/t", checkpoint="/c", batches=(), source=TableSource(table="/s", cursor=cursor)
+    )
+    assert plans.decode(plans.encode(plan)).cursor.cursor == Cursor(column="n", range_start="open")
+
+
 def test_digits_in_a_column_of_text_are_compared_as_text():
     one, other = ((Bound("text", first), Bound("text", end)) for first, end in (("1", "2"), ("10", "11")))
     assert overlap(one, other, is_text=True)
@@ -298,7 +354,7 @@ def test_digits_in_a_column_of_text_are_compared_as_text():
     [
         (None, ("t",), "None"),
         (("t",), None, r'\("t",\)'),
-        ((), None, r"\(\)"),
+        ((), None, r"\(\) or range_start=.open."),
         (("t",), ("v",), r'\("t",\)'),
         (None, None, None),
         (("t",), ("t",), None),

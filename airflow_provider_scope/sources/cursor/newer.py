@@ -139,9 +139,7 @@ def question(
     """
     kind = state.kind or ""
     is_compared = (
-        cursor.dedup_key != ()
-        and state.dedup == cursor_state.compared_by(cursor)
-        and not state.boundary_folder
+        cursor.compares and state.dedup == cursor_state.compared_by(cursor) and not state.boundary_folder
     )
     if not is_compared or state.last is None:
         return None

@@ -83,7 +83,7 @@ class CursorRows(Source):
 
     @property
     def bounds(self) -> tuple[Bound | None, Bound | None]:
-        """The first value that is read, and the end, which is not."""
+        """The value at which reading begins, and the one at which it ends."""
         return window_bounds(self.window) if self.window else self.spec.cursor.bounds
 
     @property

@@ -16,6 +16,7 @@ from airflow_provider_scope.validation import Amount, Count
 
 LastValue = Literal["max", "min"]
 Missing = Literal["raise", "include", "exclude"]
+RangeEnd = Literal["open", "closed"]
 
 
 @validation.checked
@@ -29,6 +30,10 @@ class Cursor:
         time zone for a column of instants, without for ``timestamp_ntz``), or text of one.
     :param end_value: Rows before this value are loaded, not those at it. The state is then neither read nor
         changed, and what was loaded is not compared. Needs ``initial_value``.
+    :param range_start: ``"closed"``: rows at the value at which a load begins are read, which is the last
+        value or ``initial_value``. ``"open"``: only those beyond it; nothing is compared then, and rows at
+        the last value that come later are not loaded.
+    :param range_end: ``"closed"``: rows at ``end_value`` are loaded, too. Needs ``end_value``.
     :param last_value_func: ``"max"``: rows above the largest value are new. ``"min"``: those below the
         smallest.
     :param lag: For rows that come late: each load looks again at the rows up to this far before the last
@@ -46,6 +51,8 @@ class Cursor:
     column: str
     initial_value: Any = None
     end_value: Any = None
+    range_start: RangeEnd = "closed"
+    range_end: RangeEnd = "open"
     last_value_func: LastValue = "max"
     lag: Amount | None = None
     on_cursor_value_missing: Missing = "raise"
@@ -58,6 +65,13 @@ class Cursor:
             raise validation.bad(
                 "end_value", self.end_value, "initial_value to be set as well", "give both ends of the range"
             )
+        if self.range_end == "closed" and self.end_value is None:
+            raise validation.bad("range_end", "closed", "end_value to be set as well", "leave range_end out")
+        for name, value in (("lag", self.lag), ("dedup_key", self.dedup_key)):
+            if self.range_start == "open" and value:
+                raise validation.bad(
+                    name, value, 'None with range_start="open"', "leave it out: no loaded row is read again"
+                )
         if first and end and first.kind == end.kind and first.beyond(end, self.last_value_func):
             raise validation.bad(
                 "end_value", self.end_value, f"a value after initial_value={self.initial_value!r}"
@@ -66,7 +80,16 @@ class Cursor:
     @property
     def bounds(self) -> tuple[Bound | None, Bound | None]:
         """The initial value and the end value; None for one that is not set, or still a template."""
-        return bound_of("initial_value", self.initial_value), bound_of("end_value", self.end_value)
+        first, end = bound_of("initial_value", self.initial_value), bound_of("end_value", self.end_value)
+        return (
+            first._replace(side="open") if first and self.range_start == "open" else first,
+            end._replace(side="closed") if end and self.range_end == "closed" else end,
+        )
+
+    @property
+    def compares(self) -> bool:
+        """Whether rows at the last value are read again, and compared with those that were loaded."""
+        return self.dedup_key != () and self.range_start == "closed"
 
     @property
     def is_rising(self) -> bool:

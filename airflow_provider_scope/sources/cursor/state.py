@@ -27,14 +27,18 @@ class Bound(NamedTuple):
     kind: str
     """"number", "date", "timestamp", "timestamp_ntz", "text", or "instant" of an interval."""
     text: str
+    side: str = ""
+    """"open" of a first value that is not read, "closed" of an end that is; empty otherwise."""
 
     def encode(self) -> str:
-        return f"{self.kind}:{self.text}"
+        """Write it so that an older version refuses a bound with a side, as one of an unknown kind."""
+        return f"{self.side} {self.kind}:{self.text}".lstrip()
 
     @classmethod
     def decode(cls, text: str) -> Bound:
-        kind, _, value = text.partition(":")
-        return cls(kind, value)
+        head, _, value = text.partition(":")
+        side, _, kind = head.rpartition(" ")
+        return cls(kind, value, side)
 
     def milliseconds(self) -> int | None:
         """Convert it to an instant that can be compared with an interval; None if it is none.
@@ -63,7 +67,8 @@ def overlap(
 ) -> bool:
     """Return whether two ranges have values in common.
 
-    Each range is its first value, and its end, which is not in it. It goes down if the end is smaller.
+    Each range is its first value and its end, which is not in it unless its side says so. It goes down if
+    the end is smaller.
 
     :param is_text: Whether the column holds text; None if it is not known. Then ends that can all be read as
         numbers, or all as times, are compared as such.
@@ -73,8 +78,16 @@ def overlap(
     for reader in readers:
         values = [reader(bound) for bound in ends]
         if None not in values:
-            first, second = values[:2], values[2:]
-            return _reaches(first, second) and _reaches(second, first)
+            low, high = (
+                [
+                    bounds[n]
+                    for bounds in (_sorted(first_range, values[:2]), _sorted(second_range, values[2:]))
+                ]
+                for n in (0, 1)
+            )
+            # Of equal ends, one that is not in its range leaves least.
+            (start, has_start), (end, has_end) = max(low, key=lambda b: (b[0], not b[1])), min(high)
+            return bool(start < end or (start == end and has_start and has_end))
     return False
 
 
@@ -99,12 +112,10 @@ def _text(bound: Bound) -> bytes | None:
     return bound.text.encode() if bound.kind == "text" else None
 
 
-def _reaches(upper: Sequence[Any], lower: Sequence[Any]) -> bool:
-    """Return whether the largest value of one range is not below the smallest of another."""
-    (first, end), (start, stop) = upper, lower
-    high, has_high = (end, False) if end > first else (first, True)
-    low, has_low = (start, True) if stop > start else (stop, False)
-    return bool(high > low or (has_high and has_low and high == low))
+def _sorted(ends: tuple[Bound, Bound], values: Sequence[Any]) -> list[tuple[Any, bool]]:
+    """Return the smaller and the larger end of a range, each with whether it is in the range."""
+    first, end = ((values[0], ends[0].side != "open"), (values[1], ends[1].side == "closed"))
+    return [end, first] if end[0] < first[0] else [first, end]
 
 
 def window_bounds(window: Window) -> tuple[Bound, Bound]:
@@ -218,6 +229,8 @@ def check_column(state: CursorState | None, cursor: Cursor, where: str) -> None:
 
 def compared_by(cursor: Cursor) -> str:
     """Say what rows at the last value are compared by, as text: ``*`` is all columns, ``[]`` is nothing."""
+    if not cursor.compares:
+        return "[]"
     return "*" if cursor.dedup_key is None else json.dumps(sorted(name.lower() for name in cursor.dedup_key))
 
 
@@ -251,14 +264,15 @@ def check_dedup(state: CursorState | None, cursor: Cursor, where: str) -> None:
     :raises CursorError: ``dedup_key`` has changed.
     """
     now = compared_by(cursor)
-    if state is None or state.dedup in (None, now) or cursor.dedup_key == ():
+    if state is None or state.dedup in (None, now) or not cursor.compares:
         return
-    before = {"*": "None", "[]": "()"}.get(state.dedup, f"({state.dedup[1:-1]},)")
+    others = {"*": "dedup_key=None", "[]": 'dedup_key=() or range_start="open"'}
+    before = others.get(state.dedup, f"dedup_key=({state.dedup[1:-1]},)")
     raise CursorError(
-        f"The rows at the last value in {where} are known with dedup_key={before}, and cursor.dedup_key is "
+        f"The rows at the last value in {where} are known with {before}, and cursor.dedup_key is "
         f"now {cursor.dedup_key!r}: it is not known which of them are loaded.",
         kept="the table and all records; nothing was written",
-        do=f"set dedup_key={before} again; or run the task once with full_refresh=True",
+        do=f"set {before} again; or run the task once with full_refresh=True",
     )
 
 
@@ -347,7 +361,7 @@ _WANTED = {
 
 
 def _converted(bound: Bound, kind: str) -> str | None:
-    of, text = bound
+    of, text, _ = bound
     if of == "instant":
         return _of_instant(datetime.fromisoformat(text), kind)
     if kind == "string":

@@ -250,8 +250,9 @@ class _CursorConditions:
         if start is not None:
             conditions.append(f"{self.value} {self.op('>=')} {self.literal(start)}")
         if session.batch.end:
-            end = cursor_state.value_of("end_value", Bound.decode(session.batch.end), self.kind)
-            conditions.append(f"{self.value} {self.op('<')} {self.literal(end)}")
+            end = Bound.decode(session.batch.end)
+            limit = self.literal(cursor_state.value_of("end_value", end, self.kind))
+            conditions.append(f"{self.value} {self.op('<=' if end.side == 'closed' else '<')} {limit}")
             return self._or_missing(conditions), False
         conditions += self.committed(conditions)
         if max_rows is not None:
