@@ -22,16 +22,11 @@ STORAGE = LocalStorage()
 
 
 @pytest.fixture
-def open_folder(tmp_path: Path) -> Iterator[Path]:
+def open_folder() -> Iterator[Path]:
     """A folder that everybody can reach; pytest's own belong to the user who runs the tests."""
-    above = Path(tempfile.gettempdir())
-    folders = [folder for folder in (tmp_path, *tmp_path.parents) if above in folder.parents]
-    before = [(folder, folder.stat().st_mode) for folder in folders]
-    for folder, mode in before:
-        folder.chmod(mode | 0o055)
-    yield tmp_path
-    for folder, mode in before:
-        folder.chmod(mode)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 def paths(root: Path) -> list[str]:
