@@ -129,7 +129,7 @@ class SubmitEngine(PlanEngine):
 
     log_file: Path
     new_id: Callable[[], str]
-    task: str = ""
+    task: str
     _hook: SubmitHook | None = field(default=None, init=False, repr=False)
     _cancelled: bool = field(default=False, init=False, repr=False)
 

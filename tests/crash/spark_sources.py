@@ -18,7 +18,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from airflow_provider_scope.engines.assembly import RunContext, assemble
 from airflow_provider_scope.specs import SparkEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
-from tests.crash.spark_world import SparkWorld
+from tests.crash.spark_world import SparkWorld, server_wanted
 from tests.crash.world import NOW_MS
 from tests.support.faulty_storage import FaultyStorage
 
@@ -77,7 +77,8 @@ class SourceWorld(SparkWorld):
     def _execution(self, rules: Rules, gate: Gate, engine: BatchLoop | None = None) -> MicroBatchExecution:
         raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)
         raw |= {"delta_location": self.table, "sql": SELECT_ALL, "write": "append", "full_refresh": False}
-        raw |= {"engine": SparkEngine(conf=CONF), "source": self.of_source(), **self.arguments}
+        raw |= {"engine": SparkEngine(conf=CONF, server=server_wanted()), "source": self.of_source()}
+        raw |= self.arguments
         ingest = ingest_from(raw)
         assert ingest is not None
         log_file = self.folder / "spark.log"

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from tests.support.faulty_storage import Call, Gate
 
 MAX_FILES = 3
+SERVER = "SPARK_SERVER"
+"""The variable that says whether a Spark that stays runs the batches, to the processes as well."""
 WINDOW = (VALID_FROM, VALID_TO)
 MERGED = Merge(primary_key=["id"], dedup_sort=("file", "desc"), hard_delete="gone")
 WRITES: dict[str, Write] = {"merge": MERGED, "scd2": Scd2(merge_key=["id"])}
@@ -47,6 +49,11 @@ CAST(regexp_extract(source_file_uri, 'f([0-9]+)', 1) AS INT) AS n FROM @data)"""
 """Keys that come again in other batches; one file has rows to delete."""
 ASIDE = "aside"
 """A file of this name says that some rows are bad, and that what is bad goes to the quarantine."""
+
+
+def server_wanted() -> Any:
+    """Return what the engine's ``server`` is to be."""
+    return os.environ.get(SERVER, "never")
 
 
 class SparkWorld(DeltaWorld):
@@ -83,7 +90,8 @@ class SparkWorld(DeltaWorld):
 
     def engine(self, gate: Gate) -> Any:
         return SubmitEngine(
-            settings=SparkEngine(conf={"spark.sql.shuffle.partitions": "2"}),
+            settings=SparkEngine(conf={"spark.sql.shuffle.partitions": "2"}, server=server_wanted()),
+            task="dag.load",
             ingest=Ingest(
                 delta_location=self.table,
                 source=FileSource(

@@ -21,7 +21,7 @@ SMALL = {
     "merge.py": "--rows 2000 --changed 100 --repeats 1",
     "cursor.py": "--rows 4000 --loads 2 --new 10",
     "cdf.py": "--rows 2000 --changes 40 200 --repeats 1",
-    "latency.py": "--runs 1",
+    "latency.py": "--runs 1 --tables 2",
     "scale.py": "--tables 1 2 --runs 1 --tasks 20 --seconds 5",
 }
 

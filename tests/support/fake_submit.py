@@ -84,6 +84,7 @@ class Fake:
             table_storage=LocalStorage(),
             log_file=self.log_file,
             new_id=lambda: "11111111-1111-1111-1111-111111111111",
+            task="dag.task",
             report=lambda line: None,
         )
 
