@@ -274,6 +274,8 @@ class JobRunningError(EngineError):
         super().__init__(what, kept=kept, do=do)
         self.job_id = job_id
         self.deadline = deadline
+        self.events: str | None = None
+        """The URI of the file in which it says that it waits for its next plan; None if it never does."""
 
 
 class JobNotEndedError(EngineError):

@@ -10,14 +10,20 @@ import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from urllib.parse import quote
 
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.manager import Application
 from airflow_provider_scope.engines.spark import ApplicationEvents, PlanEngine
 from airflow_provider_scope.engines.submit import secret_values
-from airflow_provider_scope.exceptions import InputError, ScopeProviderError, SparkJobFailedError
+from airflow_provider_scope.exceptions import (
+    InputError,
+    JobRunningError,
+    ScopeProviderError,
+    SparkJobFailedError,
+    StorageError,
+)
 from airflow_provider_scope.failures import CAUSE_LENGTH, passing_advice, submit_cause
 from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.spark import plan as plans
@@ -28,7 +34,7 @@ from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.values import counted, is_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from airflow_provider_scope.engines.manager import Manager
     from airflow_provider_scope.protocol.engine import More, Work
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _KEPT = "the batches that are in the table; the others stay logged"
-_NAME = re.compile(r".+-(?P<seq>\d+)-(?P<number>\d+)")
+_NAME = re.compile(r"(?P<pipeline>.+)-(?P<seq>\d+)-(?P<number>\d+)(?:\.(?P<plan>\d+))?")
 
 
 class _Begun(NamedTuple):
@@ -53,7 +59,27 @@ class _Begun(NamedTuple):
     """The first batch that it was given."""
     number: int
     """How many applications were given this batch first before."""
-    name: str
+    prefix: str
+    """The folder of its plans, and its pipeline."""
+    numbers: tuple[int, ...] = (0,)
+    """Of its plans that are there, ascending; it was given those between them, too."""
+
+    @property
+    def name(self) -> str:
+        return self.place(0).rpartition("/")[2]
+
+    @property
+    def newest(self) -> str:
+        """The place of the plan that it was given last."""
+        return self.place(self.numbers[-1])
+
+    @property
+    def next(self) -> str:
+        """The place of the plan that it will wait for."""
+        return self.place(self.numbers[-1] + 1)
+
+    def place(self, number: int) -> str:
+        return plans.path(f"{self.prefix}-{self.seq}-{self.number}", number)
 
 
 @dataclass(kw_only=True)
@@ -62,8 +88,10 @@ class ClusterEngine(PlanEngine):
 
     An application is named ``<pipeline>-<its first batch>-<number>``. Its plan lies below that name in the
     checkpoint's ``plans/`` before it is submitted. So each try finds those of the tries before, asks the
-    manager what became of them, and waits for one that runs. Whatever the manager says or forgets, the
-    transactions of the table decide what is loaded, and an application that runs twice changes nothing.
+    manager what became of them, and waits for one that runs. If batches follow from each other, it waits for
+    its next plan, ``<name>.1``, ``<name>.2``, …, and ends by itself if none comes in time. Whatever is lost,
+    or the manager says or forgets, the transactions of the table decide what is loaded, and an application
+    that runs twice changes nothing.
 
     :param wait: The manager, and how its applications are waited for.
     :param resumed: Whether this try has waited for an application before: one that failed meanwhile fails it.
@@ -88,28 +116,36 @@ class ClusterEngine(PlanEngine):
         if self._running:
             self._end(self._running)
 
+    def finish(self, checkpoint: str) -> None:
+        """Tell the application that this task has waited for that no further batches come."""
+        if not self.resumed:
+            return
+        try:
+            for begun in _begun(self.storage, checkpoint)[-1:]:
+                if plans.waits(self.storage.read(plans.events_path(begun.newest))):
+                    self._give_none(checkpoint, begun.next)
+        except StorageError as err:
+            logger.warning("The application waits for further batches until it gives up: %s", err.what)
+
     def _submit(
         self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
     ) -> None:
         while entries:
-            seqs = self._finish_begun(work, entries, fence=fence)
-            rest = [entry for entry in entries if entry.seq not in seqs]
-            if rest:
-                name = self._begin(work, rest, fence=fence)
+            begun = self._find_begun(work, entries, fence=fence)
+            if begun is None:
+                begun = self._begin(work, entries, fence=fence, follows=more is not None)
                 if self._is_cancelled:
-                    self._end(name)
-                self._await(name)
-                self._conclude(work, name)
-            entries = more() if more else ()
+                    self._end(begun.name)
+            entries = self._follow(work, begun, entries, more)
 
     # ---- applications that were begun before ------------------------------------------------------
 
-    def _finish_begun(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> Sequence[int]:
-        """Wait for the application that runs, or end it if batches are to be closed.
+    def _find_begun(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> _Begun | None:
+        """Return the application that runs, or that has ended since this task began to wait for it.
 
-        :return: The batches that an application was given that has ended under the eyes of this try.
+        One that runs is ended if batches are to be closed.
         """
-        waited_for = None
+        running = ended = None
         for begun in _begun(self.storage, work.checkpoint):
             job = self.manager.get_job(begun.name)
             if job is not None and outcome(job) == "waiting":
@@ -117,20 +153,19 @@ class ClusterEngine(PlanEngine):
                     self._end(begun.name)
                     continue
                 self.report(f"the application {begun.name} of an earlier try is still running")
-                self._await(begun.name)
-                waited_for = begun.name
+                running = begun
             elif self.resumed and not fence:
-                waited_for = begun.name  # the newest at last
-            elif begun.seq < entries[0].seq:
-                self._forget(work, begun.name)
+                ended = begun  # the newest at last
+            elif begun.seq < entries[0].seq or len(begun.numbers) > 1:
+                self._forget(begun)
         self.resumed = False
-        return self._conclude(work, waited_for) if waited_for else ()
+        return running or ended
 
-    def _forget(self, work: Work, name: str) -> None:
-        """Delete what is left of an application whose batches are settled."""
-        path = _path(work, name)
-        self.storage.delete(plans.events_path(path))
-        self.storage.delete(path)
+    def _forget(self, begun: _Begun) -> None:
+        """Delete what is left of an application whose first batch is settled."""
+        for number in begun.numbers:
+            self.storage.delete(plans.events_path(begun.place(number)))
+            self.storage.delete(begun.place(number))
 
     def _end(self, name: str) -> None:
         self.manager.cancel_job(name)
@@ -138,25 +173,33 @@ class ClusterEngine(PlanEngine):
 
     # ---- a new one --------------------------------------------------------------------------------
 
-    def _begin(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> str:
-        """Write a name and a plan down, and submit them; whoever died in between is taken over."""
+    def _begin(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, follows: bool) -> _Begun:
+        """Write a name and a plan down, and submit them; whoever died in between is taken over.
+
+        :param follows: Whether the application is to wait for further plans.
+        """
         self.wait.check_time(f"of {counted(len(entries), 'batch', 'batches')}")
         plan = plans.encode(self.plan(work, entries, fence=fence))
         for number in itertools.count():
-            name = f"{work.pipeline}-{entries[0].seq}-{number}"
-            path = _path(work, name)
-            if self.storage.put_if_absent(path, plan) == plan and self.manager.get_job(name) is None:
+            begun = _Begun(entries[0].seq, number, f"{_folder(work.checkpoint)}/{work.pipeline}")
+            if (
+                self.storage.put_if_absent(begun.newest, plan) == plan
+                and self.manager.get_job(begun.name) is None
+            ):
                 break
-        self.storage.delete(plans.events_path(path))  # of one of this name that the manager has forgotten
+        # Of one of this name that the manager has forgotten.
+        self.storage.delete(plans.events_path(begun.newest))
         with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-") as folder:
             archive = Path(folder, "application.zip")
             application.write_zip(archive)
-            self._running = name
-            self.manager.submit(self._application(work, name, path, archive))
-        self.report(f"submitted the application {name} with {counted(len(entries), 'batch', 'batches')}")
-        return name
+            self._running = begun.name
+            self.manager.submit(self._application(work, begun, archive, follows=follows))
+        self.report(
+            f"submitted the application {begun.name} with {counted(len(entries), 'batch', 'batches')}"
+        )
+        return begun
 
-    def _application(self, work: Work, name: str, path: str, archive: Path) -> Application:
+    def _application(self, work: Work, begun: _Begun, archive: Path, *, follows: bool) -> Application:
         conf: dict[str, str] = dict(application.REQUIRED_CONF)
         environment: dict[str, str] = {}
         for uri, store in self.stores.items():
@@ -166,10 +209,10 @@ class ClusterEngine(PlanEngine):
         conf.update(self.settings.conf or {})
         needed = (package for store in self.stores.values() for package in store.packages)
         return Application(
-            name=name,
+            name=begun.name,
             script=Path(application.SCRIPT),
             archive=archive,
-            arguments=(path, plans.REPORT),
+            arguments=(begun.newest, plans.REPORT, *([plans.MORE] if follows else [])),
             conf={**conf, **{name: setting.value for name, setting in EXACT_AT_START.items()}},
             environment=environment,
             packages=application.packages_of(self.settings, needed),
@@ -195,42 +238,87 @@ class ClusterEngine(PlanEngine):
         self.storage.put_if_absent(uri, data)
         return quote(uri, safe=":/@")
 
-    # ---- its end ----------------------------------------------------------------------------------
+    # ---- what it does -----------------------------------------------------------------------------
 
-    def _await(self, name: str) -> None:
-        """Wait for the end of an application.
+    def _follow(
+        self, work: Work, begun: _Begun, entries: Sequence[OffsetEntry], more: More | None
+    ) -> Sequence[OffsetEntry]:
+        """Follow an application to its end, and give it what follows from its batches.
 
+        :param entries: The batches that are to be run; it may have been given others.
+        :param more: Gives those that follow.
+        :return: The batches that it was not given, or too late, now that it has ended.
         :raises JobRunningError: It runs longer than the worker waits.
-        """
-        self.newest_job = self._running = name
-        self.wait.wait(name, f"on {self.settings.spark_conn_id}")
-
-    def _conclude(self, work: Work, name: str) -> Sequence[int]:
-        """Report what an application that has ended did; give the batches that it was given.
-
         :raises ScopeProviderError: Why it failed, as it told it, or as the manager did.
         """
-        self._running = None
-        path = _path(work, name)
-        plan = self.storage.read(path)
-        # Of whatever version of this package: its batches are all that is needed.
-        seqs: list[int] = json.loads(plan)["batches"] if plan else []
         events = ApplicationEvents(self.report)
-        events.batch_count = len(seqs)
-        for event in self._events(path):
-            events.take(event)
-        events.check(f"The application's name is {name}")
-        job = self.manager.get_job(name)
-        if events.done < len(seqs) and (job is None or outcome(job) != "succeeded"):
-            raise self._failure(name, job)
-        return seqs
+        seqs: set[int] = set()
+        """The batches that it was given."""
+        while True:
+            job = self._await(begun, follows=more is not None)
+            has_ended = job is None or outcome(job) != "waiting"
+            lines = plans.events(self.storage.read(plans.events_path(begun.newest)))
+            if has_ended:
+                self._running = None
+                if len(begun.numbers) > 1 and not lines and not self._was_ended(job):
+                    return entries  # it has not waited so long
+            given = _batches(self.storage.read(begun.newest))
+            events.batch_count += len(given)
+            for event in lines:
+                events.take(event)
+            events.check(f"The application's name is {begun.name}")
+            if (
+                events.done < events.batch_count
+                and has_ended
+                and (job is None or outcome(job) != "succeeded")
+            ):
+                raise self._failure(begun.name, job)
+            seqs.update(given)
+            entries = [entry for entry in entries if entry.seq not in seqs] or (more() if more else ())
+            if has_ended:
+                return entries
+            if not entries:
+                self._give_none(work.checkpoint, begun.next)
+                return ()
+            begun = self._give(work, begun, entries)
 
-    def _events(self, path: str) -> Iterator[dict[str, Any]]:
-        """Yield what an application told; a line that is not whole yet is none."""
-        data = self.storage.read(plans.events_path(path)) or b""
-        for line in data.decode().splitlines(keepends=True):
-            if line.endswith("\n"):
-                yield json.loads(line)
+    def _give(self, work: Work, begun: _Begun, entries: Sequence[OffsetEntry]) -> _Begun:
+        """Give an application that waits its next plan, unless another run has; give it with this plan."""
+        self.storage.put_if_absent(begun.next, plans.encode(self.plan(work, entries, fence=False)))
+        # Whoever finds the next plan does not ask for this one; but the first one keeps the name.
+        self._delete(plans.events_path(begun.newest))
+        if len(begun.numbers) > 1:
+            self._delete(begun.newest)
+        return begun._replace(numbers=(*begun.numbers, begun.numbers[-1] + 1))
+
+    def _give_none(self, checkpoint: str, place: str) -> None:
+        """Tell an application that waits for its next plan that none comes."""
+        end = plans.Plan(pipeline="", table="", checkpoint=checkpoint, batches=())
+        self.storage.put_if_absent(place, plans.encode(end))
+
+    def _await(self, begun: _Begun, *, follows: bool) -> Job | None:
+        """Wait for the end of an application, or until it waits for its next plan.
+
+        :param follows: Whether that counts; not if its time is over.
+        :raises JobRunningError: It runs longer than the worker waits.
+        """
+        place = plans.events_path(begun.newest)
+
+        def waits() -> bool:
+            return not self.wait.is_over_time() and plans.waits(self.storage.read(place))
+
+        self.newest_job = self._running = begun.name
+        owner = f"on {self.settings.spark_conn_id}"
+        try:
+            return self.wait.wait(begun.name, owner, waits if follows else None)
+        except JobRunningError as err:
+            err.events = place if follows else None
+            raise
+
+    def _was_ended(self, job: Job | None) -> bool:
+        """Whether an application was ended by somebody who wants no other in its place."""
+        is_cancelled = job is not None and outcome(job) == "cancelled"
+        return is_cancelled or self._is_cancelled or self.wait.is_over_time()
 
     def _failure(self, name: str, job: Job | None) -> ScopeProviderError:
         """Return the error of an application that told none: it was ended, or never came to its script.
@@ -267,8 +355,12 @@ class ClusterEngine(PlanEngine):
 
 def _begun(storage: Storage, checkpoint: str) -> list[_Begun]:
     """Return the applications that were written down, oldest first."""
-    names = (_NAME.fullmatch(name) for name in storage.names(f"{checkpoint}/plans"))
-    return sorted(_Begun(int(name["seq"]), int(name["number"]), name[0]) for name in names if name)
+    names = filter(None, map(_NAME.fullmatch, storage.names(_folder(checkpoint))))
+    plans_of: dict[_Begun, list[int]] = {}
+    for name in names:
+        begun = _Begun(int(name["seq"]), int(name["number"]), f"{_folder(checkpoint)}/{name['pipeline']}")
+        plans_of.setdefault(begun, []).append(int(name["plan"] or 0))
+    return sorted(begun._replace(numbers=tuple(sorted(numbers))) for begun, numbers in plans_of.items())
 
 
 def check_no_application(log: CheckpointLog) -> None:
@@ -278,14 +370,14 @@ def check_no_application(log: CheckpointLog) -> None:
     """
     open_batches = {entry.seq for entry in log.open_entries()}
     for begun in _begun(log.storage, log.location):
-        plan = log.storage.read(f"{log.location}/plans/{begun.name}")
-        if plan and open_batches.intersection(json.loads(plan)["batches"]):
-            raise InputError(
-                f"Batch {min(open_batches)} of {log.location} is open, and the application {begun.name} "
-                "was to run it on a cluster: SCOPE jobs cannot check what became of that.",
-                kept="everything; nothing was written",
-                do="run the task once with the engine of before, until it succeeds",
-            )
+        for number in begun.numbers:
+            if open_batches.intersection(_batches(log.storage.read(begun.place(number)))):
+                raise InputError(
+                    f"Batch {min(open_batches)} of {log.location} is open, and the application {begun.name} "
+                    "was to run it on a cluster: SCOPE jobs cannot check what became of that.",
+                    kept="everything; nothing was written",
+                    do="run the task once with the engine of before, until it succeeds",
+                )
 
 
 def check_for_cluster(ingest: Ingest, settings: SparkEngine, places: Sequence[str], manager: Manager) -> None:
@@ -330,5 +422,11 @@ def _check_reach(uri: str, shared_folders: tuple[str, ...], settings: SparkEngin
     )
 
 
-def _path(work: Work, name: str) -> str:
-    return f"{work.checkpoint}/plans/{name}"
+def _folder(checkpoint: str) -> str:
+    return f"{checkpoint}/plans"
+
+
+def _batches(plan: bytes | None) -> Sequence[int]:
+    """Return the batches of a plan of whatever version of this package; none of one that was deleted."""
+    batches: list[int] = json.loads(plan)["batches"] if plan else []
+    return batches

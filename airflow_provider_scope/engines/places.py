@@ -160,7 +160,7 @@ _CHECKPOINT_FILES = (
     *(f"{folder}/{_NUMBER}" for folder in ("offsets", "commits", "accepted", "quarantines", "schemas")),
     *(f"attempts/{_NUMBER}.0{end}" for end in ("", ".settled")),
     *("pipeline.json", "watermark.json", "sources/4", "sources/4.parquet"),
-    *(f"plans/{_ID}{end}" for end in ("", "-1")),
+    *(f"plans/{_ID}{end}" for end in ("", ".1", ".1.events")),
     *(f"taken_over/{_NUMBER}", f"taken_over/{_ID}.parquet", f"taken_over/{_ID}.decided"),
     "intervals/20130101T000000000Z_20130102T000000000Z.json",
 )

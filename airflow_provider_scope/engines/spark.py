@@ -111,6 +111,13 @@ class PlanEngine(Engine):
             empties=fence and any(entry.mode == "overwrite" for entry in entries),
         )
 
+    def _delete(self, path: str) -> None:
+        try:
+            self.storage.delete(path)
+        except StorageError as err:
+            # Nobody reads it again; the batches, or why they failed, matter more.
+            logger.warning("The plan %s could not be deleted: %s", path, err.what)
+
     @abstractmethod
     def _submit(
         self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
@@ -180,13 +187,6 @@ class SubmitEngine(PlanEngine):
             shutil.rmtree(folder, ignore_errors=True)
             for path in paths:
                 self._delete(path)
-
-    def _delete(self, path: str) -> None:
-        try:
-            self.storage.delete(path)
-        except StorageError as err:
-            # Nobody reads it again; the batches, or why they failed, matter more.
-            logger.warning("The plan %s could not be deleted: %s", path, err.what)
 
     def _run(self, archive: Path, arguments: list[str], events: ApplicationEvents) -> None:
         self._hook = self._make_hook(archive, events)

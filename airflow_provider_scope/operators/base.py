@@ -65,6 +65,7 @@ class JobWaitingOperator(KeepsPlainTexts):
         conn_id: str,
         poll_interval: float | None,
         first_batch: int | None = None,
+        storage_conn_id: str | None = None,
     ) -> NoReturn:
         """Free the worker until the job has ended.
 
@@ -78,6 +79,8 @@ class JobWaitingOperator(KeepsPlainTexts):
                 poll_interval=poll_interval,
                 deadline=running.deadline,
                 first_batch=first_batch,
+                events=running.events,
+                storage_conn_id=storage_conn_id if running.events else None,
             ),
             method_name=RESUME,
         )

@@ -83,5 +83,11 @@ class Engine(ABC):
         :raises ScopeProviderError: Nothing was committed, or that is not known.
         """
 
+    def finish(self, checkpoint: str) -> None:  # noqa: B027 - a default
+        """End what waits for further batches of a pipeline: the run has none. It would end by itself, later.
+
+        :param checkpoint: Canonical URI.
+        """
+
     def cancel(self) -> None:  # noqa: B027 - a default
         """End a ``run`` that is going on in this process; called from a signal handler."""

@@ -136,6 +136,7 @@ class MicroBatchExecution:
         reported = {*report.superseded, *(batch.record.seq for batch in report.batches)}
         report.superseded += tuple(e.seq for e in was_open if e.seq < floor and e.seq not in reported)
         self._run_open()
+        self.engine.finish(self.log.location)
         self._audit()
         if self.after:
             self.after(self.view, report)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+UNTIL_SECONDS = 1.0
+"""Between two looks at what ends a wait beside the job itself."""
 CANCEL_SECONDS = 600.0
 """How long a job may take to end after it was cancelled; dbt-scope waits for two minutes, and goes on."""
 
@@ -73,21 +75,22 @@ class JobWait(Generic[_J]):
     running: str | None = field(default=None, repr=False)
     """The job that is waited for."""
 
-    def wait(self, job_id: str, owner: str) -> Job | None:
+    def wait(self, job_id: str, owner: str, until: Callable[[], bool] | None = None) -> Job | None:
         """Wait for a job's end, as long as a worker waits. One that takes too long is cancelled.
 
         :param owner: What the job belongs to, as a sentence names it: ``of batch 3``.
-        :return: The job, ended; None if the service does not know it, even after all its time.
+        :param until: Ends the wait, too; it is asked every second.
+        :return: The job as it was seen last; None if the service does not know it, even after all its time.
         :raises JobRunningError: It is still running; the next try goes on with it.
         :raises JobNotEndedError: It was cancelled and does not end.
         """
         self.running = job_id
         try:
-            return self._wait(job_id, owner)
+            return self._wait(job_id, owner, until)
         finally:
             self.running = None
 
-    def _wait(self, job_id: str, owner: str) -> Job | None:
+    def _wait(self, job_id: str, owner: str, until: Callable[[], bool] | None) -> Job | None:
         began, state = self.clock(), None
         while True:
             job = self.jobs.get_job(job_id)
@@ -110,7 +113,7 @@ class JobWait(Generic[_J]):
             if step.timed_out:
                 self.jobs.cancel_job(job_id)
                 return self.await_end(job_id)
-            if step.outcome != "waiting":
+            if step.outcome != "waiting" or (until and until()):
                 return job
             waited = self.clock() - began
             longest = self.inline_wait_seconds
@@ -122,7 +125,18 @@ class JobWait(Generic[_J]):
                     job_id=job_id,
                     deadline=None if deadline == float("inf") else deadline,
                 )
-            self.sleep(step.seconds)
+            if self._sleep(step.seconds, until):
+                return job
+
+    def _sleep(self, seconds: float, until: Callable[[], bool] | None) -> bool:
+        """Sleep; return whether something else than a job's end has ended the wait."""
+        while seconds > 0:
+            pause = min(seconds, UNTIL_SECONDS) if until else seconds
+            self.sleep(pause)
+            seconds -= pause
+            if until and until():
+                return True
+        return False
 
     def check_time(self, owner: str) -> None:
         """Refuse to submit a job that would be cancelled at once.

@@ -52,29 +52,34 @@ if TYPE_CHECKING:
 
 
 WAITS_SECONDS = 120.0
-"""How long it waits for the next plan; a worker that died writes none."""
+"""How long it waits for the next plan of a worker that reads its output; one that died writes none."""
+WAITS_ON_CLUSTER_SECONDS = 60.0
+"""The same where idle executors cost money: the trigger has to look, and Airflow to start a worker."""
+LONGEST_PAUSE_SECONDS = 1.0
 
 
 def main(arguments: list[str]) -> int:
     """Run the plan whose path is given; report by events on standard output.
 
     :param arguments: The path; then ``MORE`` to wait for further plans, until one has no batches, and
-        ``REPORT`` to write the events beside the plan as well.
+        ``REPORT`` to write the events of each plan beside it as well.
     """
     leave_out_numpy()
     path, *options = arguments
     with server.opened() as spark:
         try:
             load_log_store(spark)
-            if plans.REPORT in options:
-                copy_events(_Copy(spark, plans.events_path(path)).add)
-            run(spark, plans.decode(storage.read(spark, path)))
-            for number in itertools.count(1) if plans.MORE in options else ():
-                emit(event="waiting")
-                plan = _awaited(spark, plans.path(path, number))
+            most = WAITS_ON_CLUSTER_SECONDS if plans.REPORT in options else WAITS_SECONDS
+            for number in itertools.count() if plans.MORE in options else (0,):
+                place = plans.path(path, number)
+                if plans.REPORT in options:
+                    copy_events(_Copy(spark, plans.events_path(place)).add)
+                plan = _awaited(spark, place, most) if number else plans.decode(storage.read(spark, place))
                 if plan is None or not plan.batches:
                     break
                 run(spark, plan)
+                if plans.MORE in options:
+                    emit(event="waiting")
         except Exception as err:  # the boundary of the process: whatever it is becomes the reported cause
             error = err if isinstance(err, ScopeProviderError) else as_error(err)
             emit(event="failed", error=error.to_dict())
@@ -101,14 +106,14 @@ class _Copy:
             sys.stderr.write(f"{self._uri} could not be written: {short_cause(err)}\n")
 
 
-def _awaited(spark: SparkSession, path: str) -> Plan | None:
-    """Wait for a plan, and read it; None if it has not come after ``WAITS_SECONDS``."""
-    deadline = time.monotonic() + WAITS_SECONDS
-    while time.monotonic() < deadline:
+def _awaited(spark: SparkSession, path: str, seconds: float) -> Plan | None:
+    """Wait for a plan, and read it; None if it does not come for so long."""
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < seconds:
         try:
             return plans.decode(storage.read(spark, path))
         except FileNotFoundError:
-            time.sleep(0.05)
+            time.sleep(min(0.05 + waited / 10, LONGEST_PAUSE_SECONDS))
     return None
 
 

@@ -129,12 +129,26 @@ def path(first: str, number: int) -> str:
 
     :param number: How many came before it.
     """
-    return f"{first}-{number}" if number else first
+    return f"{first}.{number}" if number else first
 
 
 def events_path(path: str) -> str:
-    """Return where an application writes its events that was told to, beside its plan."""
+    """Return where an application writes the events of a plan that was told to, beside it."""
     return f"{path}.events"
+
+
+def events(data: bytes | None) -> list[dict[str, Any]]:
+    """Read what an application told of a plan; a line that is not whole yet is none.
+
+    :param data: The file; None if there is none yet.
+    """
+    lines = (data or b"").decode().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def waits(data: bytes | None) -> bool:
+    """Return whether an application has run the batches of a plan, and waits for the next one."""
+    return any(event["event"] == "waiting" for event in events(data))
 
 
 def encode(plan: Plan) -> bytes:

@@ -63,6 +63,7 @@ def with_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[No
 
 
 _copies: list[Callable[[str], None]] = []
+"""At most one."""
 
 
 def emit(**event: Any) -> None:
@@ -75,8 +76,8 @@ def emit(**event: Any) -> None:
 
 
 def copy_events(copy: Callable[[str], None]) -> None:
-    """Hand the line of each event from now on to a function, too."""
-    _copies.append(copy)
+    """Hand the line of each event from now on to this function, too."""
+    _copies[:] = [copy]
 
 
 _CAUSE = re.compile(

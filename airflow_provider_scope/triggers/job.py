@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from airflow.providers.common.compat.connection import get_async_connection
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.engines.manager import WatchedJobs
     from airflow_provider_scope.scope.jobs import Job
+    from airflow_provider_scope.stores.protocol import Storage
 
 OVER = ("failed", "success", "skipped", "upstream_failed", "removed")
 """States after which nobody comes back for a job."""
@@ -34,6 +36,7 @@ UNREACHABLE_SECONDS = 900.0
 class JobTrigger(BaseTrigger):
     """Fire once: when the job has ended, at the deadline, or when the service cannot be reached for long.
 
+    An application whose batches follow from each other makes it fire when it waits for its next plan, too.
     It never raises, and it decides nothing: the task looks for itself what became of the job.
 
     :param conn_id: Whose job it is: a connection of type ``adla_scope``, ``livy`` or ``spark``.
@@ -41,6 +44,9 @@ class JobTrigger(BaseTrigger):
     :param poll_interval: Seconds between two looks, at least 10; None is the connection's.
     :param deadline: When to fire although the job runs, seconds since the epoch; None is never.
     :param first_batch: Given back with the event: where the run began that waits.
+    :param events: The URI of the file in which an application says that it waits for its next plan; None if
+        it never does.
+    :param storage_conn_id: The connection of the store of this file.
     """
 
     def __init__(
@@ -51,6 +57,8 @@ class JobTrigger(BaseTrigger):
         poll_interval: float | None = None,
         deadline: float | None = None,
         first_batch: int | None = None,
+        events: str | None = None,
+        storage_conn_id: str | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow has no annotations here
         self.conn_id = conn_id
@@ -58,6 +66,11 @@ class JobTrigger(BaseTrigger):
         self.poll_interval = poll_interval
         self.deadline = deadline
         self.first_batch = first_batch
+        self.events = events
+        self.storage_conn_id = storage_conn_id
+        self._storage: Storage | None = None
+        self._read: asyncio.Task[bool] | None = None
+        """The look at the file that has not been answered yet."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the arguments: ids and numbers; they are stored as plain text."""
@@ -69,6 +82,8 @@ class JobTrigger(BaseTrigger):
                 "poll_interval": self.poll_interval,
                 "deadline": self.deadline,
                 "first_batch": self.first_batch,
+                "events": self.events,
+                "storage_conn_id": self.storage_conn_id,
             },
         )
 
@@ -146,9 +161,45 @@ class JobTrigger(BaseTrigger):
                     return "deadline"
                 if step.outcome != "waiting":
                     return step.outcome
-                await asyncio.sleep(step.seconds)
+                if await self._waits_for_plan(step.seconds):
+                    return "waits for its next plan"
         finally:
             self._leave(looks)
+
+    async def _waits_for_plan(self, seconds: float) -> bool:
+        """Sleep, and look meanwhile whether the application waits for its next plan.
+
+        It waits for ``spark.app.WAITS_ON_CLUSTER_SECONDS``. A store that does not answer holds nothing up: it
+        is asked again for minutes.
+        """
+        end = time.monotonic() + seconds
+        while self.events and (rest := end - time.monotonic()) > 0:
+            pause = min(rest, SHORTEST_HOLD_SECONDS)
+            self._read = self._read or asyncio.create_task(self._asks_for_plan(self.events))
+            await asyncio.wait({self._read}, timeout=pause)
+            if self._read.done():
+                is_asked, self._read = self._read.result(), None
+                if is_asked:
+                    return True
+                await asyncio.sleep(pause)
+        await asyncio.sleep(end - time.monotonic())
+        return False
+
+    async def _asks_for_plan(self, events: str) -> bool:
+        """Read once whether the application waits; what cannot be read tells nothing."""
+        from airflow_provider_scope.hooks.stores import store_of
+        from airflow_provider_scope.spark import plan as plans
+
+        conn_id = self.storage_conn_id
+        try:
+            if self._storage is None:
+                connection = await get_async_connection(conn_id) if conn_id else None
+                store = await asyncio.to_thread(store_of, events, conn_id, connection=connection)
+                self._storage = store.storage
+            return plans.waits(await asyncio.to_thread(self._storage.read, events))
+        except (ScopeProviderError, AirflowNotFoundException) as err:
+            self.log.warning("%s could not be read: %s", events, err)
+            return False
 
     async def _looks(self) -> Looks:
         looks_here = _LOOKS.setdefault(asyncio.get_running_loop(), {})

@@ -13,6 +13,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskDeferred
 from deltalake import DeltaTable, write_deltalake
 
+from airflow_provider_scope.engines.cluster import ClusterEngine
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError
 from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.stores import http
@@ -250,3 +251,72 @@ def test_rows_of_a_cursor_a_feed_and_a_merge_come_through(run_dag, cluster, tmp_
     assert loaded("cursor") == [(1, "a"), (2, "b"), (2, "c")]
     assert loaded("changes") == [(2, "c")]
     assert loaded("versions") == [(1, "a"), (2, "b"), (2, "c")]
+
+
+def in_turn(cluster, rows=0, **more):
+    """Return a task that loads rows by a cursor, each in a batch of its own.
+
+    :param rows: How many are put into the source before.
+    """
+    if rows:
+        write_deltalake(
+            str(cluster.folder / "people"), pa.table({"id": [*range(rows)], "at": [*range(rows)]})
+        )
+        cluster.publish("people")
+    source = {"table": cluster.place("people"), "cursor": {"column": "at"}, "max_rows_per_batch": 1}
+    return cluster.operator(source=source, **more)
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_batches_that_follow_from_each_other_go_on_in_one_application(
+    run_dag, cluster, waits_elsewhere, deferrable
+):
+    with DAG("in_turn", schedule=None) as dag:
+        in_turn(cluster, 3, deferrable=deferrable)
+
+    run = run_dag(dag)
+
+    assert run.state == "success"
+    assert cluster.rows() == [0, 1, 2]
+    assert len(DeltaTable(str(cluster.copy("table"))).history()) == 3
+    assert len(cluster.jobs()) == 1
+    assert eventually(lambda: not cluster.drivers()), "it is told that nothing follows"
+
+
+def test_an_application_that_is_killed_while_it_waits_is_followed_by_another_one(
+    cluster, waits_elsewhere, monkeypatch
+):
+    give = ClusterEngine._give
+
+    def kills(self, work, begun, entries):
+        cluster.jobs()  # its name is forgotten when another one takes its place
+        for driver in cluster.drivers():
+            driver.kill()
+            driver.wait()
+        monkeypatch.setattr(ClusterEngine, "_give", give)
+        return give(self, work, begun, entries)
+
+    monkeypatch.setattr(ClusterEngine, "_give", kills)
+
+    in_turn(cluster, 3).execute(a_context())
+
+    assert len(cluster.jobs()) == 2
+    assert cluster.rows() == [0, 1, 2]
+
+
+def test_a_worker_that_dies_while_its_application_waits_is_followed_by_one_that_goes_on(cluster, monkeypatch):
+    class KilledError(BaseException):
+        pass
+
+    def dies(*_):
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClusterEngine, "_give", dies)
+        with pytest.raises(KilledError):
+            in_turn(cluster, 3).execute(a_context())
+
+    in_turn(cluster).execute(a_context())
+
+    assert len(cluster.jobs()) == 1
+    assert cluster.rows() == [0, 1, 2]

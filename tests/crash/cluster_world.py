@@ -2,14 +2,14 @@
 
 The manager is a folder with a file for each application. An application works while nobody looks: it commits
 a batch before each look at it, so that a run sees it submitted, running and ended. The first one of each
-batch dies before its last batch.
+batch dies before its last batch. One that may wait for further plans does so for a few looks, and then ends.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_scope.engines.cluster import ClusterEngine
 from airflow_provider_scope.exceptions import (
@@ -24,9 +24,11 @@ from airflow_provider_scope.scope.submission import JobWait
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.specs import SparkEngine
 from airflow_provider_scope.stores.local import LocalStorage
+from tests.crash.number_world import NumberInTurnDeltaWorld
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import DeltaEngine
 from tests.support.faulty_storage import Call, FaultyStorage, Gate, LostAnswer, open_gate
+from tests.support.numbers import NumbersInDelta
 from tests.support.values import an_ingest
 
 if TYPE_CHECKING:
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import TableIdentity
     from airflow_provider_scope.protocol.recovery import TableState
     from airflow_provider_scope.protocol.report import RunReport
+    from tests.support.batch_loop import BatchLoop
 
+WAITS_LOOKS = 3
 TRIES = 8
 """The first application for each batch dies, and a run has a few batches."""
 
@@ -48,6 +52,9 @@ class FolderManager:
 
     folder: Path
     gate: Gate
+    engine: BatchLoop = field(default_factory=DeltaEngine)
+    """Commits the batches."""
+    first_dies: bool = True
     poll_interval: float = 1.0
     keeps_secrets: bool = True
 
@@ -56,7 +63,9 @@ class FolderManager:
             names = [path.name for path in self.folder.iterdir()] if self.folder.exists() else []
             running = [name for name in names if not self._read(name)["result"]]
             assert not running, "one is submitted while another one runs"
-            self._write(application.name, {"plan": application.arguments[0], "done": 0, "result": ""})
+            first, *options = application.arguments
+            state = {"first": first, "more": plans.MORE in options, "number": 0}
+            self._write(application.name, {**state, "done": 0, "waited": 0, "result": ""})
 
         self._at_gate(Call(f"submit {self._short(application.name)}", writes=True), effect)
 
@@ -97,23 +106,42 @@ class FolderManager:
         if state["result"]:
             return str(state["result"])
         storage = LocalStorage()
-        data = storage.read(state["plan"])
-        assert data is not None, "whoever submits has written the plan"
-        plan = plans.decode(data)
-        if name.endswith("-0") and state["done"] == len(plan.batches) - 1:
+        place = plans.path(state["first"], state["number"])
+        data = storage.read(place)
+        if state["waited"] and data is None:
+            state["waited"] += 1
+            state["result"] = "Succeeded" if state["waited"] > WAITS_LOOKS else ""
+            self._write(name, state)
+            return str(state["result"])
+        # What was taken may be deleted: whoever gives the next plan has seen that it was done.
+        state["waited"] = 0
+        plan = plans.decode(data if data is not None else state["taken"].encode())
+        state["taken"] = plans.encode(plan).decode()
+        if (
+            self.first_dies
+            and name.endswith("-0")
+            and state["done"] == len(plan.batches) - 1
+            and not state["more"]
+        ):
             state["result"] = "Failed"
-        elif state["done"] == len(plan.batches):
-            state["result"] = "Succeeded"
-        else:
+        elif state["done"] < len(plan.batches):
             entry = CheckpointLog(storage, plan.checkpoint).offset(plan.batches[state["done"]])
             work = Work(plan.pipeline, plan.table, plan.checkpoint, plan.first)
-            DeltaEngine().run_batch(work, entry, fence=plan.fence)
-            event = json.dumps({"event": "batch", "seq": entry.seq, "what": "", "version": 0, "seconds": 0})
-            before = storage.read(plans.events_path(state["plan"])) or b""
-            storage.replace(plans.events_path(state["plan"]), before + event.encode() + b"\n")
+            self.engine.run_batch(work, entry, fence=plan.fence)
+            self._tell(place, {"event": "batch", "seq": entry.seq, "what": "", "version": 0, "seconds": 0})
             state["done"] += 1
+        elif state["more"] and plan.batches:
+            self._tell(place, {"event": "waiting"})
+            state |= {"number": state["number"] + 1, "done": 0, "waited": 1}
+            state["result"] = "" if WAITS_LOOKS else "Succeeded"
+        else:
+            state["result"] = "Succeeded"
         self._write(name, state)
         return str(state["result"])
+
+    def _tell(self, place: str, event: dict[str, Any]) -> None:
+        storage, events = LocalStorage(), plans.events_path(place)
+        storage.replace(events, (storage.read(events) or b"") + json.dumps(event).encode() + b"\n")
 
     def _at_gate(self, call: Call, effect: Any) -> Any:
         try:
@@ -153,6 +181,9 @@ class GatedEngine(ClusterEngine):
 class ClusterWorld(DeltaWorld):
     """A table that applications of a cluster write. A run in it is a task with its tries."""
 
+    first_dies: ClassVar[bool] = True
+    """Whether the first application of each batch dies."""
+
     def run(self, gate: Gate = open_gate, *, engine: Any = None, **asked: Any) -> RunReport:
         for _ in range(TRIES):
             try:
@@ -161,9 +192,13 @@ class ClusterWorld(DeltaWorld):
                 asked["refresh"] = False  # it is logged
         raise AssertionError("every application died")
 
+    def committer(self) -> BatchLoop:
+        """Return what commits the batches of the applications."""
+        return DeltaEngine()
+
     def engine(self, gate: Gate) -> Any:
         storage = FaultyStorage(self.storage, gate)
-        manager: Any = FolderManager(self.folder / "manager", gate)
+        manager: Any = FolderManager(self.folder / "manager", gate, self.committer(), self.first_dies)
         wait = JobWait(
             jobs=manager,
             timeout_seconds=float("inf"),
@@ -184,3 +219,10 @@ class ClusterWorld(DeltaWorld):
             report=lambda _: None,
             gate=gate,
         )
+
+
+class ClusterInTurnWorld(ClusterWorld, NumberInTurnDeltaWorld):
+    """A source whose batches follow from each other."""
+
+    def committer(self) -> BatchLoop:
+        return NumbersInDelta(open_gate, self.storage, self.path)

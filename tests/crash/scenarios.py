@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import SourceFileGoneError, TableDivergedError
 from airflow_provider_scope.values import Window
-from tests.crash.cluster_world import ClusterWorld
+from tests.crash.cluster_world import ClusterInTurnWorld, ClusterWorld
 from tests.crash.exhaustive import Stage
 from tests.crash.number_world import (
     LedgerDeltaWorld,
@@ -378,4 +378,6 @@ SCENARIOS += [
     Scenario("cluster: first run", nothing_loaded, run, run, kind=ClusterWorld),
     Scenario("cluster: later run", something_loaded, run, run, kind=ClusterWorld),
     Scenario("cluster: full refresh", to_be_refreshed, refresh, finish_refresh, kind=ClusterWorld),
+    Scenario("cluster, in turn: first run", nothing_loaded, run, run, kind=ClusterInTurnWorld),
+    Scenario("cluster, in turn: later run", something_loaded, run, run, kind=ClusterInTurnWorld),
 ]

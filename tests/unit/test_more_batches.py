@@ -35,7 +35,7 @@ place = pathlib.Path(sys.argv[1]).parents[1] / "asked"
 first, *more = sys.argv[sys.argv.index("main.py") + 1 :]
 number = 0
 while True:
-    path = pathlib.Path(first.removeprefix("file://") + (f"-{{number}}" if number else ""))
+    path = pathlib.Path(first.removeprefix("file://") + (f".{{number}}" if number else ""))
     while not path.exists():
         time.sleep(0.01)
     batches = json.loads(path.read_text())["batches"]
@@ -145,15 +145,12 @@ def test_an_application_that_ends_before_it_takes_what_follows_has_failed(applic
     assert application.plans_left == []
 
 
-def test_an_application_waits_for_its_next_plan_for_some_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(app, "WAITS_SECONDS", 0.1)
+def test_an_application_waits_for_its_next_plan_for_some_time(tmp_path: Path) -> None:
     path = plans.path(f"file://{tmp_path}/plan", 3)
 
-    assert app._awaited(None, path) is None  # type: ignore[arg-type] # a disk needs no session
+    assert app._awaited(None, path, 0.1) is None  # type: ignore[arg-type] # a disk needs no session
 
-    assert path.endswith("/plan-3")
+    assert path.endswith("/plan.3")
 
 
 def test_what_is_told_of_each_batch_is_a_warning_once(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -133,3 +135,65 @@ def test_a_manager_that_fails_is_asked_once_for_all_that_wait(
 
     assert {event["status"] for event in events} == {"service unreachable"}
     assert len(manager.requests) <= 2, "the first one's own, and one for all that began at the same time"
+
+
+def following(folder: Path, **more: Any) -> JobTrigger:
+    """Return a trigger that looks at what an application tells of its newest plan."""
+    arguments = {"poll_interval": 60.0, "events": f"file://{folder}/plan.1.events", **more}
+    return JobTrigger(conn_id="cluster", job_id="Job-1", **arguments)
+
+
+WAITS = '{"event": "batch"}\n{"event": "waiting"}\n'
+
+
+@pytest.mark.parametrize("before", ["", '{"event": "started"}\n{"event": "wai', '{"event": "batch"}\n'])
+def test_a_trigger_fires_when_its_application_waits_for_the_next_plan(
+    manager: ResourceManager, tmp_path: Path, before: str
+) -> None:
+    (tmp_path / "plan.1.events").write_text(before)
+    (tmp_path / "plan.events").write_text(WAITS)  # of a plan that was answered
+
+    async def wait() -> tuple[bool, dict[str, Any]]:
+        waiting = asyncio.create_task(event_of(following(tmp_path)))
+        await asyncio.sleep(0.5)
+        was_early = waiting.done()
+        (tmp_path / "plan.1.events").write_text(WAITS)
+        return was_early, await asyncio.wait_for(waiting, 10)
+
+    was_early, event = asyncio.run(wait())
+
+    assert not was_early
+    assert event["status"] == "waits for its next plan"
+    assert len(manager.requests) <= 2, "the manager is not asked more often for that"
+
+
+@pytest.mark.parametrize("fault", ["no connection", "no file", "no answer"])
+def test_a_file_that_cannot_be_read_leaves_the_trigger_to_the_manager(
+    manager: ResourceManager, tmp_path: Path, fault: str
+) -> None:
+    path = tmp_path / "plan.1.events"
+    if fault == "no file":
+        path.mkdir()
+    elif fault == "no answer":
+        os.mkfifo(path)  # whoever reads it waits for somebody who writes
+    conn_id = "missing" if fault == "no connection" else None
+
+    async def wait() -> dict[str, Any]:
+        trigger = following(tmp_path, poll_interval=INTERVAL, storage_conn_id=conn_id)
+        waiting = asyncio.create_task(event_of(trigger))
+        await asyncio.sleep(0.5)
+        manager.ended = {"job-1"}
+        event = await asyncio.wait_for(waiting, 10)
+        if fault == "no answer":
+            path.write_text(WAITS)
+        return event
+
+    assert asyncio.run(wait())["status"] == "succeeded"
+
+
+def test_a_trigger_that_was_stored_without_such_a_file_is_made_again() -> None:
+    _, arguments = a_trigger(1).serialize()
+    old = {name: value for name, value in arguments.items() if name not in ("events", "storage_conn_id")}
+
+    assert JobTrigger(**old).serialize()[1] == arguments
+    assert JobTrigger(**following(Path("/x")).serialize()[1]).events == "file:///x/plan.1.events"
