@@ -122,8 +122,12 @@ class ClusterEngine(PlanEngine):
             return
         try:
             for begun in _begun(self.storage, checkpoint)[-1:]:
-                if plans.waits(self.storage.read(plans.events_path(begun.newest))):
+                data = self.storage.read(plans.events_path(begun.newest))
+                if plans.waits(data):
                     self._give_none(checkpoint, begun.next)
+                    events = ApplicationEvents(self.report)
+                    for event in plans.events(data):
+                        events.take(event)
         except StorageError as err:
             logger.warning("The application waits for further batches until it gives up: %s", err.what)
 

@@ -106,7 +106,7 @@ class Cluster:
 
     def written(self) -> list[str]:
         """Return the names that are written down in the checkpoint of the table."""
-        return [name for name in self.files("table/_checkpoint/plans") if not name.endswith(".events")]
+        return [name for name in self.files("table/_checkpoint/plans") if "." not in name]
 
     def jobs(self) -> dict[str, Job]:
         """Return what the manager says of the applications whose names were ever seen, by name."""

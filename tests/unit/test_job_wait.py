@@ -78,3 +78,29 @@ def test_the_time_counts_from_each_wait() -> None:
         with pytest.raises(JobNotEndedError):
             wait.await_end("j")
         assert service.now - began == CANCEL_SECONDS
+
+
+def test_a_wait_that_something_else_ends_asks_it_every_second_and_leaves_the_job_running() -> None:
+    service = Service(ends_after=None)
+    asked: list[float] = []
+
+    def until() -> bool:
+        asked.append(service.now)
+        return service.now >= 1_007.0
+
+    job = wait_on(service).wait("j", "of batch 3", until)
+
+    assert job
+    assert job.state == "Finalizing"
+    assert sorted(set(asked)) == [1_000.0 + second for second in range(8)]
+    assert service.cancelled_at == []
+
+
+def test_a_job_over_its_time_is_cancelled_although_something_else_could_end_the_wait() -> None:
+    service = Service(ends_after=10.0)
+
+    job = wait_on(service).wait("j", "of batch 3", lambda: False)
+
+    assert job
+    assert job.result == "Cancelled"
+    assert service.cancelled_at == [1_060.0]
