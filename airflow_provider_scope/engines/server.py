@@ -41,6 +41,8 @@ IDLE_SECONDS = 600.0
 """How long a server that a task started waits for the next application; then it ends."""
 _LOOK_SECONDS = 0.05
 _ANSWER_SECONDS = 10.0
+_FIRST_NUMBER = 10
+"""Of the file descriptors that an application inherits: the shell between uses smaller ones."""
 _VARIABLES = (
     *("AWS_", "AZURE_", "HADOOP_", "HOME", "JAVA_", "JDK_", "KRB5", "LC_ALL", "PYSPARK_"),
     *("PYTHONPATH", "SPARK_", "TMPDIR", "TZ"),
@@ -239,7 +241,9 @@ def _connect(path: Path) -> socket.socket | None:
         if err.errno not in (errno.ENOENT, errno.ECONNREFUSED):
             raise
         return None
-    return connection
+    with connection:
+        number = fcntl.fcntl(connection, fcntl.F_DUPFD_CLOEXEC, _FIRST_NUMBER)
+    return socket.socket(fileno=number)
 
 
 @dataclass(frozen=True, slots=True)

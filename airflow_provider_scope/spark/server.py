@@ -185,7 +185,7 @@ class Server:
         self._is_hung = False
 
     def __enter__(self) -> Self:
-        mask, new = os.umask(0o077), self.path.with_suffix(".new")
+        mask, new = os.umask(0o077), self.path.with_suffix(f".{os.getpid()}")
         new.unlink(missing_ok=True)
         try:
             self._listener.bind(str(new))

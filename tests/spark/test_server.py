@@ -389,6 +389,24 @@ def test_a_server_whose_name_another_one_has_ends_and_leaves_it_there(lending: L
     assert lending.path.exists()
 
 
+def test_the_connection_that_an_application_inherits_is_none_of_those_that_a_shell_uses(
+    tmp_path: Path,
+) -> None:
+    script = """
+import socket
+from pathlib import Path
+from airflow_provider_scope.engines import server
+
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind("s")
+    listener.listen()
+    print(server._connect(Path("s")).fileno())
+"""
+    number = subprocess.check_output([sys.executable, "-c", script], cwd=tmp_path, text=True)
+
+    assert int(number.split()[-1]) > 9
+
+
 @pytest.mark.parametrize(
     ("name", "value", "is_same"),
     [
