@@ -111,6 +111,21 @@ OF_SMALL = {
 Adaptive execution makes a job of each stage, and plans in between.
 """
 
+OPEN_COST = "spark.sql.files.openCostInBytes"
+_OPEN_COST_BYTES = 4 * 1024 * 1024
+"""What Spark counts by default for opening a file, as if so much was read."""
+_SHARE_BYTES = 64 * 1024 * 1024
+"""What opening all files of a batch counts at the most, for each core: half of a task of Spark's."""
+
+
+def open_cost(files: int, cores: int) -> int:
+    """Return the bytes to count for opening a file, so that each core has about one task of small files.
+
+    By Spark's default 31 small files are a task, whose start, statistics and file of the table cost more
+    than to read them.
+    """
+    return min(_OPEN_COST_BYTES, _SHARE_BYTES * cores // max(files, 1))
+
 
 def is_small_batch(rows: int) -> bool:
     """Return whether one task can go over the rows of a batch."""

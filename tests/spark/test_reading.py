@@ -6,6 +6,7 @@ import datetime as dt
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import BadRecordError, SourceMismatchError
 from airflow_provider_scope.spark.files import listing
@@ -81,6 +82,22 @@ def test_a_scan_of_other_files_than_the_batch_has_is_an_error(bench):
 
     with pytest.raises(SourceMismatchError, match=r"a\.csv 2 times instead of 1"):
         listing.check_listed(data, paths)
+
+
+def test_many_small_files_become_a_few_of_the_table_unless_the_user_says_what_opening_costs(bench):
+    files = [bench.parquet(f"{number}.parquet", a=[number]) for number in range(100)]
+
+    bench.run(bench.batch(0, *files))
+    by_cores = len(DeltaTable(str(bench.table)).file_uris())
+    bench.spark.conf.set("spark.sql.files.openCostInBytes", "16m")
+    try:
+        bench.run(bench.batch(1, *files))
+    finally:
+        bench.spark.conf.unset("spark.sql.files.openCostInBytes")
+
+    assert by_cores <= 3  # two cores, and what is left over
+    assert len(DeltaTable(str(bench.table)).file_uris()) - by_cores > 10
+    assert bench.rows() == sorted([{"a": number} for number in range(100)] * 2, key=repr)
 
 
 def test_parameters_are_values_and_never_text(bench):

@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import BadFileError, BadRecordError, mask
 from airflow_provider_scope.protocol.bad_records import exceeded, rule_lines, text
 from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import inference
-from airflow_provider_scope.spark.files.listing import KEPT, NAMED, SHOWN, choices
+from airflow_provider_scope.spark.files.listing import KEPT, NAMED, SHOWN, choices, few_tasks
 from airflow_provider_scope.spark.files.quarantine import sorted_out
 from airflow_provider_scope.spark.files.reading import read, read_by
 from airflow_provider_scope.spark.session import emit
@@ -41,7 +41,8 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     :raises BadRecordError: A record is not.
     """
     try:
-        return _commit(plan, target, transaction, rows)
+        with few_tasks(target.spark, len(transaction.entry.files)):
+            return _commit(plan, target, transaction, rows)
     except (BadFileError, BadRecordError) as err:
         err.do = choices(plan, err)
         raise

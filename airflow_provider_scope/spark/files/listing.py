@@ -23,6 +23,7 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
     mask,
 )
+from airflow_provider_scope.spark import settings
 from airflow_provider_scope.spark.session import TOO_MANY_FIELDS, short_cause, with_settings
 from airflow_provider_scope.sql import literal
 
@@ -46,6 +47,8 @@ _IN_ORDER = {
     "spark.sql.files.maxPartitionBytes": str(1 << 50),
     "spark.sql.files.openCostInBytes": str(1 << 50),
 }
+_LISTED_BY_DRIVER = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 30)}
+"""Of files on a disk, the driver has the status before a job for that has begun."""
 NAMED = 5
 """Files or rules that an error names."""
 SHOWN = 500
@@ -86,7 +89,8 @@ def load(
             reader = reader.schema(schema)
         # By `load`: the arguments of `csv` or `text` have defaults that win over the options.
         if group is together:
-            data = reader.load([as_pattern(path) for path in group])
+            with with_settings(spark, _LISTED_BY_DRIVER if all(map(_is_on_disk, group)) else {}):
+                data = reader.load([as_pattern(path) for path in group])
         else:
             data = reader.option("__globPaths__", "false").load(group)
         check_listed(data, group)
@@ -107,6 +111,10 @@ def for_inference(paths: Sequence[str]) -> list[str]:
     return together or [*paths[:1]]
 
 
+def _is_on_disk(path: str) -> bool:
+    return path.startswith("file:")
+
+
 def _is_alone(path: str) -> bool:
     # Hadoop takes a folder such as 10:30 for a URI once it looks for patterns: such a file is read alone.
     return bool(_GLOB_CHARACTERS.search(path)) and ":" in path.partition("://")[2]
@@ -125,6 +133,22 @@ def literal_rows(spark: SparkSession, rows: Sequence[Mapping[str, object]], colu
 def in_order(spark: SparkSession) -> Iterator[None]:
     """Make Spark read each file as one partition, in which its rows keep their order and can be numbered."""
     with with_settings(spark, _IN_ORDER):
+        yield
+
+
+@contextmanager
+def few_tasks(spark: SparkSession, files: int) -> Iterator[None]:
+    """Read small files in about one task for each core, in local mode; a value of the user's stays.
+
+    A cluster stays as it is: it may give the application more executors than it has when a batch begins.
+    """
+    context = spark.sparkContext
+    is_set = spark.conf.get(settings.OPEN_COST, None) is not None
+    if is_set or not str(context.master).startswith("local"):
+        yield
+        return
+    cost = settings.open_cost(files, context.defaultParallelism)
+    with with_settings(spark, {settings.OPEN_COST: f"{cost}b"}):
         yield
 
 
