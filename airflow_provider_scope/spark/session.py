@@ -200,6 +200,15 @@ def zone_error(text: str) -> InputError | None:
     )
 
 
+def compiler_of(spark: SparkSession, source: str) -> Any:
+    """Compile a class of Java in the driver, by Spark's own compiler; return that: it has the class."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(source)
+    return compiler
+
+
 # ---- Delta's commits on S3: each is one PutObject, which the store refuses if the version is there ----
 # Delta 4.4 has a class for S3 that locks a commit within one JVM, and then writes over whatever another one
 # has put there. Hadoop's client can ask S3 to refuse that, since 3.4.2, but does so only if it is told. So a
@@ -265,9 +274,7 @@ def load_log_store(spark: SparkSession) -> None:
     with suppress(Py4JJavaError):
         loader.loadClass(LOG_STORE_CLASS)
         return  # an application before this one, in the same JVM
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(loader)
-    compiler.cook(_SOURCE)
+    compiler = compiler_of(spark, _SOURCE)
     folder = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-classes-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     package, _, name = LOG_STORE_CLASS.rpartition(".")

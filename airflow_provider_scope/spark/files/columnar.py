@@ -7,7 +7,7 @@ import re
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta.schema import keeps_values
 from airflow_provider_scope.spark import storage
-from airflow_provider_scope.spark.files import listing
+from airflow_provider_scope.spark.files import footers, listing
 from airflow_provider_scope.spark.files.formats import Check, Records, json_of
 from airflow_provider_scope.spark.files.listing import Problem, bad_files, unreadable_footers
 from airflow_provider_scope.spark.session import SPARK_ERRORS, in_utc, short_cause
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.files.footers import Footer
     from airflow_provider_scope.spark.files.formats import Source
 
 
@@ -343,22 +344,6 @@ _ORC_NAME = re.compile("`(?:[^`]|``)*`")
 _ORC_TIMESTAMP = re.compile("(?:^|[:<,])timestamp( with local time zone)?(?=[,>]|$)")
 """A timestamp in a type of ORC as text without quoted names: whether it is an instant."""
 _UNION = "Spark has no unions"
-_UTC = {"UTC", "GMT", "Etc/UTC", "Etc/GMT", "UCT", "Zulu", "Universal"}
-
-
-class _Footer(NamedTuple):
-    """What a file says of its columns; files that say the same are read together."""
-
-    columns: str
-    """The schema as the format's own library writes it."""
-    is_calendar_known: bool
-    """Whether old dates are surely of the Gregorian calendar, as parquet wants it."""
-    timestamps: tuple[tuple[str, str], ...] = ()
-    """Of an ORC file with timestamps: its columns and their types."""
-    writer_zones: frozenset[str] = frozenset()
-    """The zones other than UTC in which times without a zone were written, if the file names them."""
-    may_be_cut: bool = False
-    """Whether times may have digits that Spark's reader cuts: ORC has nanoseconds, Spark writes none."""
 
 
 class ClockOfUTC(T.TimestampNTZType):
@@ -369,7 +354,7 @@ class ClockOfUTC(T.TimestampNTZType):
 class Shape:
     """The columns that some files have, all of them the same."""
 
-    footer: _Footer
+    footer: Footer
     paths: tuple[str, ...]
     columns: T.StructType
     """As Spark reads them; nanoseconds are whole numbers."""
@@ -398,10 +383,9 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
     :raises SourceUnreadableError: A footer could not be read.
     """
     conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no Python API
-    read_footer = (_parquet if kind == "parquet" else _orc)(spark, conf)
-    groups: dict[_Footer, list[str]] = {}
+    groups: dict[Footer, list[str]] = {}
     unreadable = []
-    for path, footer in zip(entry.paths, storage.at_once(read_footer, entry.paths), strict=True):
+    for path, footer in zip(entry.paths, footers.read(spark, kind, conf, entry.paths), strict=True):
         if isinstance(footer, Exception):
             # What Java does not see may be there: its machine has another disk, or locale.
             unreadable.append((path, footer, not storage.is_missing(footer) and _opens(spark, path)))
@@ -513,7 +497,7 @@ def _own(columns: T.StructType, nanoseconds: Mapping[str, bool]) -> T.StructType
     return T.StructType([T.StructField(f.name, kinds.get(f.name, f.dataType)) for f in columns])
 
 
-def _own_orc(columns: T.StructType, footer: _Footer) -> T.StructType:
+def _own_orc(columns: T.StructType, footer: Footer) -> T.StructType:
     """Take times without a zone as such: Spark takes them for instants."""
     texts = dict(footer.timestamps)
     instants = (
@@ -532,68 +516,3 @@ def _opens(spark: SparkSession, path: str) -> bool:
         return bool(storage.read(spark, path, at_most=4))
     except (OSError, Py4JJavaError, PySparkException):
         return False
-
-
-def _parquet(spark: SparkSession, conf: Any) -> Callable[[str], _Footer | Exception]:
-    jvm: Any = spark._jvm  # noqa: SLF001
-    # Once: each name below `jvm` is a question to the JVM, and the default options read Hadoop's XML.
-    to_path = jvm.org.apache.hadoop.fs.Path
-    input_file = jvm.org.apache.parquet.hadoop.util.HadoopInputFile
-    opened = jvm.org.apache.parquet.hadoop.ParquetFileReader
-    no_row_groups = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
-    options = jvm.org.apache.parquet.HadoopReadOptions.builder(conf).withMetadataFilter(no_row_groups).build()
-
-    def footer_of(reader: Any) -> _Footer:
-        meta = reader.getFileMetaData()
-        # The first line names the program that wrote it.
-        columns = str(meta.getSchema().toString()).partition("\n")[2]
-        return _Footer(columns, is_calendar_known=not _may_be_julian(meta))
-
-    return partial(
-        _read_footer, lambda path: opened.open(input_file.fromPath(to_path(path), conf), options), footer_of
-    )
-
-
-def _may_be_julian(meta: Any) -> bool:
-    """Check whether old dates may be of the Julian calendar: Hive, Impala and Spark 2 wrote such."""
-    if meta.getKeyValueMetaData().containsKey("org.apache.spark.version"):
-        return False  # Spark looks at its own version
-    return str(meta.getCreatedBy()).startswith(("parquet-mr", "impala"))
-
-
-def _orc(spark: SparkSession, conf: Any) -> Callable[[str], _Footer | Exception]:
-    jvm: Any = spark._jvm  # noqa: SLF001
-    to_path = jvm.org.apache.hadoop.fs.Path
-    orc = jvm.org.apache.orc.OrcFile
-
-    def footer_of(reader: Any) -> _Footer:
-        schema, is_known = reader.getSchema(), bool(reader.writerUsedProlepticGregorian())
-        columns = str(schema.toString())
-        if "timestamp" not in columns:
-            return _Footer(columns, is_known)
-        kinds = [str(kind.toString()) for kind in schema.getChildren()]
-        timestamps = tuple(zip(schema.getFieldNames(), kinds, strict=True))
-        may_be_cut = not reader.hasMetadataValue("org.apache.spark.version")
-        return _Footer(columns, is_known, timestamps, _writer_zones(reader), may_be_cut)
-
-    # Options of its own for each: a reader puts the footer that it has read into them, and the next takes it.
-    return partial(
-        _read_footer, lambda path: orc.createReader(to_path(path), orc.readerOptions(conf)), footer_of
-    )
-
-
-def _writer_zones(reader: Any) -> frozenset[str]:
-    with closing(reader.rows(reader.options().range(0, 0))) as rows:  # without stripes: no row is read
-        zones = {str(rows.readStripeFooter(stripe).getWriterTimezone()) for stripe in reader.getStripes()}
-    return frozenset(zone or "a zone that the file does not name" for zone in zones - _UTC)
-
-
-def _read_footer(
-    open_file: Callable[[str], Any], footer_of: Callable[[Any], _Footer], path: str, tries: int = 2
-) -> _Footer | Exception:
-    try:
-        with closing(open_file(path)) as reader:
-            return footer_of(reader)
-    except SPARK_ERRORS as err:
-        # What passes is not the file's fault.
-        return _read_footer(open_file, footer_of, path, tries - 1) if tries > 1 else err

@@ -1,0 +1,197 @@
+"""The footers of parquet and ORC files: what a file says of its columns."""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_provider_scope.spark import storage
+from airflow_provider_scope.spark.session import SPARK_ERRORS, compiler_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+_UTC = {"UTC", "GMT", "Etc/UTC", "Etc/GMT", "UCT", "Zulu", "Universal"}
+
+
+class Footer(NamedTuple):
+    """What a file says of its columns; files that say the same are read together."""
+
+    columns: str
+    """The schema as the format's own library writes it."""
+    is_calendar_known: bool
+    """Whether old dates are surely of the Gregorian calendar, as parquet wants it."""
+    timestamps: tuple[tuple[str, str], ...] = ()
+    """Of an ORC file with timestamps: its columns and their types."""
+    writer_zones: frozenset[str] = frozenset()
+    """The zones other than UTC in which times without a zone were written, if the file names them."""
+    may_be_cut: bool = False
+    """Whether times may have digits that Spark's reader cuts: ORC has nanoseconds, Spark writes none."""
+
+
+def read(spark: SparkSession, kind: str, conf: Any, paths: Sequence[str]) -> list[Footer | Exception]:
+    """Read the footers of files, several at a time, in the order of the files; or why one cannot be read.
+
+    :param conf: Hadoop's configuration.
+    """
+    is_parquet = kind == "parquet"
+    known: Sequence[Footer | None] = [None] * len(paths)
+    if is_parquet and len(paths) >= MANY:
+        known = _parquet_by_java(spark, conf, paths)
+    # Those that Java could not read, for the cause.
+    others = [path for path, footer in zip(paths, known, strict=True) if footer is None]
+    read_footer = (_parquet if is_parquet else _orc)(spark, conf) if others else None
+    alone = iter(storage.at_once(read_footer, others) if read_footer else ())
+    return [next(alone) if footer is None else footer for footer in known]
+
+
+# ---- many parquet files by one call into Java: from Python, each takes sixteen ----
+
+MANY = 50
+"""Of so many files, it pays to make the class."""
+_CLASS = "airflow_provider_scope.Footers"
+_SOURCE = """
+package airflow_provider_scope;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.parquet.HadoopReadOptions;
+import org.apache.parquet.ParquetReadOptions;
+import org.apache.parquet.format.converter.ParquetMetadataConverter;
+import org.apache.parquet.hadoop.ParquetFileReader;
+import org.apache.parquet.hadoop.metadata.FileMetaData;
+import org.apache.parquet.hadoop.util.HadoopInputFile;
+
+public class Footers {
+    /** For files that are alike: the metadata of the first, and the numbers of all of them. */
+    public List read(String paths, Configuration conf) {
+        ParquetReadOptions options = HadoopReadOptions.builder(conf)
+            .withMetadataFilter(ParquetMetadataConverter.SKIP_ROW_GROUPS).build();
+        Map groups = new LinkedHashMap();
+        String[] files = paths.split("\\0");
+        for (int number = 0; number < files.length; number++) {
+            FileMetaData metadata;
+            try {
+                ParquetFileReader reader = ParquetFileReader.open(
+                    HadoopInputFile.fromPath(new Path(files[number]), conf), options);
+                try {
+                    metadata = reader.getFileMetaData();
+                } finally {
+                    reader.close();
+                }
+            } catch (Throwable err) {
+                continue;
+            }
+            Object key = Arrays.asList(new Object[] {
+                metadata.getSchema().toString(),
+                metadata.getCreatedBy(),
+                metadata.getKeyValueMetaData().keySet()
+            });
+            Object[] group = (Object[]) groups.get(key);
+            if (group == null) {
+                groups.put(key, new Object[] {metadata, String.valueOf(number)});
+            } else {
+                group[1] = group[1] + "," + number;
+            }
+        }
+        return new ArrayList(groups.values());
+    }
+}
+"""
+
+
+def _parquet_by_java(spark: SparkSession, conf: Any, paths: Sequence[str]) -> list[Footer | None]:
+    """Read the footers of parquet files; those that cannot be read are None."""
+    loader = compiler_of(spark, _SOURCE).getClassLoader()
+    footers = loader.loadClass(_CLASS).newInstance()
+
+    def read_part(part: Sequence[str]) -> list[Footer | None]:
+        values: list[Footer | None] = [None] * len(part)
+        for metadata, numbers in footers.read("\0".join(part), conf):
+            footer = _parquet_footer(metadata)
+            for number in numbers.split(","):
+                values[int(number)] = footer
+        return values
+
+    size = math.ceil(len(paths) / storage.LOOKS_AT_ONCE)
+    parts = [paths[start : start + size] for start in range(0, len(paths), size)]
+    return [value for part in storage.at_once(read_part, parts) for value in part]
+
+
+# ---- one file after the other ----
+
+
+def _parquet(spark: SparkSession, conf: Any) -> Callable[[str], Footer | Exception]:
+    jvm: Any = spark._jvm  # noqa: SLF001
+    # Once: each name below `jvm` is a question to the JVM, and the default options read Hadoop's XML.
+    to_path = jvm.org.apache.hadoop.fs.Path
+    input_file = jvm.org.apache.parquet.hadoop.util.HadoopInputFile
+    opened = jvm.org.apache.parquet.hadoop.ParquetFileReader
+    no_row_groups = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
+    options = jvm.org.apache.parquet.HadoopReadOptions.builder(conf).withMetadataFilter(no_row_groups).build()
+
+    return partial(
+        _read_footer,
+        lambda path: opened.open(input_file.fromPath(to_path(path), conf), options),
+        lambda reader: _parquet_footer(reader.getFileMetaData()),
+    )
+
+
+def _parquet_footer(meta: Any) -> Footer:
+    # The first line names the program that wrote it.
+    columns = str(meta.getSchema().toString()).partition("\n")[2]
+    return Footer(columns, is_calendar_known=not _may_be_julian(meta))
+
+
+def _may_be_julian(meta: Any) -> bool:
+    """Check whether old dates may be of the Julian calendar: Hive, Impala and Spark 2 wrote such."""
+    if meta.getKeyValueMetaData().containsKey("org.apache.spark.version"):
+        return False  # Spark looks at its own version
+    return str(meta.getCreatedBy()).startswith(("parquet-mr", "impala"))
+
+
+def _orc(spark: SparkSession, conf: Any) -> Callable[[str], Footer | Exception]:
+    jvm: Any = spark._jvm  # noqa: SLF001
+    to_path = jvm.org.apache.hadoop.fs.Path
+    orc = jvm.org.apache.orc.OrcFile
+
+    def footer_of(reader: Any) -> Footer:
+        schema, is_known = reader.getSchema(), bool(reader.writerUsedProlepticGregorian())
+        columns = str(schema.toString())
+        if "timestamp" not in columns:
+            return Footer(columns, is_known)
+        kinds = [str(kind.toString()) for kind in schema.getChildren()]
+        timestamps = tuple(zip(schema.getFieldNames(), kinds, strict=True))
+        may_be_cut = not reader.hasMetadataValue("org.apache.spark.version")
+        return Footer(columns, is_known, timestamps, _writer_zones(reader), may_be_cut)
+
+    # Options of its own for each: a reader puts the footer that it has read into them, and the next takes it.
+    return partial(
+        _read_footer, lambda path: orc.createReader(to_path(path), orc.readerOptions(conf)), footer_of
+    )
+
+
+def _writer_zones(reader: Any) -> frozenset[str]:
+    with closing(reader.rows(reader.options().range(0, 0))) as rows:  # without stripes: no row is read
+        zones = {str(rows.readStripeFooter(stripe).getWriterTimezone()) for stripe in reader.getStripes()}
+    return frozenset(zone or "a zone that the file does not name" for zone in zones - _UTC)
+
+
+def _read_footer(
+    open_file: Callable[[str], Any], footer_of: Callable[[Any], Footer], path: str, tries: int = 2
+) -> Footer | Exception:
+    try:
+        with closing(open_file(path)) as reader:
+            return footer_of(reader)
+    except SPARK_ERRORS as err:
+        # What passes is not the file's fault.
+        return _read_footer(open_file, footer_of, path, tries - 1) if tries > 1 else err
