@@ -2,14 +2,15 @@
 
     python benchmarks/ingest_vs_structured_streaming.py [--files 4000] [--rows 1000] [--repeats 3]
 
-Four ways, in turn, each a process of its own with the same files in each batch: this package;
+Five ways, in turn, each a process of its own with the same files in each batch: this package;
 ``readStream`` with ``AvailableNow`` at Spark's and Delta's defaults; the same with this package's session
-settings; and, as the limit of this machine, pyarrow and deltalake in one process, which check nothing.
+settings; with these, too, ``spark.read`` and ``write``, the least that Spark can do, which check nothing and
+forget what they loaded; and, as the limit of this machine, pyarrow and deltalake in one process, likewise.
 Times are from the start of spark-submit, or of our run, to its end, JVM start included. Importing Airflow
-(seconds) is not counted: a task has it behind it before any of them begins. A run with one file, before all
-else, shows what starting costs. The rows of the tables are compared. The last lines give the ratios of the
+(seconds) is not counted: a task has it behind it before any of them begins. Runs with one file, before all
+else, show what starting costs. The rows of the tables are compared. The last lines give the ratios of the
 medians, theirs / ours: of wall times, and of CPU times, which say more on a machine that others use; and how
-many times the limit this package takes once Spark has started.
+many times the limit this package takes once Spark has started, and Spark alone.
 """
 
 from __future__ import annotations
@@ -72,6 +73,21 @@ query = (
     .trigger(availableNow=True).start(table)
 )
 query.awaitTermination()
+spark.stop()
+"""
+
+ALONE = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+
+landing, table, per_batch, _ = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+files = sorted(str(path) for path in Path(landing).iterdir())
+for start in range(0, len(files), int(per_batch)):
+    batch = files[start : start + int(per_batch)]
+    rows = spark.read.schema("id bigint, value double, name string").parquet(*batch)
+    rows.write.format("delta").mode("append").save(table)
 spark.stop()
 """
 
@@ -144,34 +160,41 @@ def main() -> int:
     landing, log = folder / "landing", folder / "spark.log"
     land(landing, args.files, args.rows)
     land(folder / "one", 1, args.rows)
-    for name, text in (("ours.py", OURS), ("streaming.py", STREAMING), ("limit.py", LIMIT)):
+    for name, text in (
+        ("ours.py", OURS),
+        ("streaming.py", STREAMING),
+        ("alone.py", ALONE),
+        ("limit.py", LIMIT),
+    ):
         (folder / name).write_text(text)
     delta = {
         k: v for k, v in application.REQUIRED_CONF.items() if k.endswith(("extensions", "spark_catalog"))
     }
     tuned = {**application.REQUIRED_CONF, **application.LOCAL_CONF}
     per_batch = str(args.files_per_batch)
-    times: dict[str, list[tuple[float, float]]] = {way: [] for way in ("ours", "default", "tuned", "limit")}
+    times: dict[str, list[tuple[float, float]]] = {
+        way: [] for way in ("ours", "default", "tuned", "alone", "limit")
+    }
 
-    def ours(files: Path, table: Path) -> list[str]:
-        script, *arguments = (str(path) for path in (folder / "ours.py", files, table))
-        return [sys.executable, script, *arguments, per_batch, str(log)]
+    def command(way: str, files: Path, table: Path) -> list[str]:
+        arguments = [str(files), str(table), per_batch]
+        if way == "ours":
+            return [sys.executable, str(folder / "ours.py"), *arguments, str(log)]
+        if way == "limit":
+            return [sys.executable, str(folder / "limit.py"), *arguments]
+        script = folder / ("alone.py" if way == "alone" else "streaming.py")
+        return submit(script, delta if way == "default" else tuned, [*arguments, f"{table}-checkpoint"])
 
-    start = timed(ours(folder / "one", folder / "table of one file"), log)
-    print(f"one file    {start[0]:7.1f} s {start[1]:7.1f} s of CPU", flush=True)
+    starts = {}
+    for way in ("ours", "alone"):
+        starts[way] = timed(command(way, folder / "one", folder / f"{way}-one"), log)
+        print(f"{way}, one file {starts[way][0]:.1f} s {starts[way][1]:.1f} s of CPU", flush=True)
     print(f"{args.files:,} files of {args.rows:,} rows, {per_batch} in a batch, {os.cpu_count()} cores")
     correct = True
     for repeat in range(args.repeats):
         for way, runs in times.items():
             table = folder / f"{way}-{repeat}"
-            if way == "ours":
-                command = ours(landing, table)
-            elif way == "limit":
-                command = [sys.executable, str(folder / "limit.py"), str(landing), str(table), per_batch]
-            else:
-                arguments = [str(landing), str(table), per_batch, str(folder / f"{way}-{repeat}-checkpoint")]
-                command = submit(folder / "streaming.py", delta if way == "default" else tuned, arguments)
-            seconds, cpu = timed(command, log)
+            seconds, cpu = timed(command(way, landing, table), log)
             right = same_rows(table, args.files, args.rows)
             correct &= right
             runs.append((seconds, cpu))
@@ -187,8 +210,8 @@ def main() -> int:
         medians = {way: statistics.median(run[part] for run in runs) for way, runs in times.items()}
         default, tuned_ratio = medians["default"] / medians["ours"], medians["tuned"] / medians["ours"]
         print(f"ratio default {default:.2f}, ratio tuned {tuned_ratio:.2f}{unit}")
-        times_limit = (medians["ours"] - start[part]) / medians["limit"]
-        print(f"once Spark has started {times_limit:.1f} times the limit{unit}")
+        ours, alone = ((medians[way] - start[part]) / medians["limit"] for way, start in starts.items())
+        print(f"once Spark has started {ours:.1f} times the limit, Spark alone {alone:.1f} times{unit}")
     return 0 if correct else 1
 
 
