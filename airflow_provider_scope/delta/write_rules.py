@@ -162,6 +162,9 @@ def as_literal(kind: str, value: str | None) -> str | None:
 
 # ---- Scd2 ----
 
+COMMIT, COMMIT_TIME = "commit", "_committed_at"
+"""The ``sequence_by`` of a change data feed, and the column that it means: a table with a name of the feed's
+own columns could have no feed."""
 VALID_FROM, VALID_TO, ROW_HASH = "_valid_from", "_valid_to", "_row_hash"
 FAR = "2200-01-01T00:00:00+00:00"
 """No version ends at or after this time; where one does, somebody marks the active version in this way."""
@@ -177,10 +180,17 @@ class Scd2Rule:
     boundary_timestamp: str | None = None
     row_version: str | None = None
     on_empty_extract: Literal["ignore", "retire"] = "ignore"
+    sequence_by: str | None = None
+    is_by_commit: bool = False
+    """Whether the sequence is the time of the source's commits, which come in their order."""
+    track_history_columns: tuple[str, ...] = ()
+    dedup_sort: tuple[str, str] | None = None
+    hard_delete: str | None = None
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> Scd2Rule:
         first, second = value.get("validity_column_names") or (VALID_FROM, VALID_TO)
+        sequence, sort = value.get("sequence_by"), value.get("dedup_sort")
         return cls(
             merge_key=tuple(value.get("merge_key") or ()),
             validity=(first, second),
@@ -188,7 +198,30 @@ class Scd2Rule:
             boundary_timestamp=value.get("boundary_timestamp") or value.get("now"),
             row_version=value.get("row_version_column_name"),
             on_empty_extract=value.get("on_empty_extract") or "ignore",
+            sequence_by=COMMIT_TIME if sequence == COMMIT else sequence,
+            is_by_commit=sequence == COMMIT,
+            track_history_columns=tuple(value.get("track_history_columns") or ()),
+            dedup_sort=(sort[0], sort[1]) if sort else None,
+            hard_delete=value.get("hard_delete"),
         )
+
+    @property
+    def events(self) -> MergeRule:
+        """How one row of a batch is chosen for each key and sequence."""
+        return MergeRule(
+            strategy="upsert",
+            primary_key=(*self.merge_key, self.sequence_by or ""),
+            dedup_sort=self.dedup_sort,
+            hard_delete=self.hard_delete,
+            sequence_by=self.sequence_by,
+        )
+
+    def tracks(self, column: str) -> bool:
+        """Whether another value in a column makes a version, with ``sequence_by``."""
+        if self.track_history_columns:
+            return column.lower() in {name.lower() for name in self.track_history_columns}
+        others = (*self.merge_key, self.sequence_by or "", self.hard_delete or "")
+        return column.lower() not in {name.lower() for name in others}
 
     @property
     def version(self) -> str:
@@ -203,18 +236,20 @@ class Scd2Rule:
             return f"{column} IS NULL"
         return f"{column} = TIMESTAMP '{self.active_record_timestamp}'"
 
-    def own_columns(self, names: Iterable[str]) -> dict[str, str]:
+    def own_columns(self, columns: Mapping[str, str]) -> dict[str, str]:
         """Choose the columns that the write adds to those of the rows: name -> type.
 
+        :param columns: Those of the rows, with their types.
         :raises InputError: The rows have a column of such a name.
         """
-        existing = {name.lower(): name for name in names}
+        existing = {name.lower(): name for name in columns}
+        time = existing.get((self.sequence_by or "").lower())
         for name in self.validity:
             if name.lower() in existing:
                 raise _name_conflict(
                     existing[name.lower()], "rename it in `sql`, or set other validity_column_names"
                 )
-        own = dict.fromkeys(self.validity, "timestamp")
+        own = dict.fromkeys(self.validity, "timestamp" if time is None else columns[time])
         if self.version.lower() not in existing:
             own[self.version] = "string"
         elif self.row_version is None:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta.commit import path_of
+from airflow_provider_scope.delta.write_rules import COMMIT, COMMIT_TIME
 from airflow_provider_scope.exceptions import (
     NO_ROW_WRITTEN,
     ChangeFeedError,
@@ -175,6 +176,10 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     notes = {"state": feed_state.state_after(version_slice)}
     data = rows()
     key = plan.write.get({"merge": "primary_key", "scd2": "merge_key"}.get(plan.write.get("kind", ""), ""))
+    if key and plan.write.get("sequence_by"):
+        # Each commit that changes a key is an event of its own.
+        key = [*key, COMMIT_TIME]
+        data = _with_commit_time(data, plan)
     if not key:
         with _with_ways_out(version_slice):
             result = selected(target.spark, plan, data, entry.seq)
@@ -194,6 +199,27 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
                 message = _EQUAL_KEYS.format(count=net.growth - growth, keys=", ".join(changes.key))
                 emit(event="notice", seq=entry.seq, message=message)
         return version
+
+
+def _with_commit_time(data: DataFrame, plan: Plan) -> DataFrame:
+    """Name the time of the commits as the table does.
+
+    :raises InputError: The source has such a column, or another one is to order its changes.
+    """
+    if plan.write["sequence_by"] != COMMIT:
+        raise InputError(
+            f"sequence_by={plan.write['sequence_by']!r} is not possible with a CdfSource: a feed "
+            "has no such value for a delete.",
+            kept=NO_ROW_WRITTEN,
+            do=f"set sequence_by={COMMIT!r}, the time of the source's commits",
+        )
+    if COMMIT_TIME in {name.lower() for name in data.columns}:
+        raise InputError(
+            f"The source has a column {COMMIT_TIME!r}, which sequence_by={COMMIT!r} writes itself.",
+            kept=NO_ROW_WRITTEN,
+            do="rename it in the source; or leave sequence_by out",
+        )
+    return data.withColumnRenamed(TIMESTAMP, COMMIT_TIME)
 
 
 @contextmanager

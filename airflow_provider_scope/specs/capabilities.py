@@ -199,6 +199,13 @@ TOGETHER = (
         only=Scd2,
     ),
     Refusal(
+        Case("source", FileSource | TableSource | JdbcSource, "a source without commits"),
+        Case("write.sequence_by", "commit"),
+        "name a column of the rows, such as the time of their last change",
+        "the name of a column with a source that is no CdfSource",
+        only=Scd2,
+    ),
+    Refusal(
         Case("source.deletes", "soft", "deletes='soft'"),
         Case("write", Scd2),
         "set deletes='apply': Scd2 keeps the versions of a deleted row, and retires the last one",

@@ -78,12 +78,7 @@ class Merge:
 
     def _check_sort(self) -> None:
         sort = self.dedup_sort
-        if sort is None or validation.is_deferred(sort):
-            return
-        if len(sort) != 2:  # noqa: PLR2004
-            raise validation.bad("dedup_sort", sort, "one column and 'asc' or 'desc': ('changed_at', 'desc')")
-        validation.one_of("dedup_sort", sort[1], ("asc", "desc"))
-        if not self.primary_key:
+        if _check_sort(sort) and not self.primary_key:
             raise validation.bad("dedup_sort", sort, "None without primary_key, which identifies rows")
 
     def _check_sequence(self) -> None:
@@ -103,6 +98,16 @@ class Merge:
                 "None with strategy='insert-only'",
                 "use another strategy, or leave it out: the row that is loaded first stays",
             )
+
+
+def _check_sort(sort: Any) -> bool:
+    """Check a ``dedup_sort``; tell whether there is one, and it is known."""
+    if sort is None or validation.is_deferred(sort):
+        return False
+    if len(sort) != 2:  # noqa: PLR2004
+        raise validation.bad("dedup_sort", sort, "one column and 'asc' or 'desc': ('changed_at', 'desc')")
+    validation.one_of("dedup_sort", sort[1], ("asc", "desc"))
+    return True
 
 
 def _instant(argument: str, value: Any) -> str:
@@ -137,6 +142,16 @@ class Scd2:
         ``_row_hash``.
     :param on_empty_extract: What a batch without rows does: "ignore" changes nothing, "retire" retires all
         versions (without ``merge_key``).
+    :param sequence_by: Column that orders the versions of a key in the source, such as the time of the last
+        change: they are valid by it, and not by the time of their load. With a ``CdfSource``: "commit", the
+        time of the source's commit. A number, a date or a timestamp, and never NULL.
+    :param track_history_columns: With ``sequence_by``: the columns whose change makes a version; others are
+        updated in place. None are all, but for the key, ``sequence_by`` and ``hard_delete``.
+    :param dedup_sort: With ``sequence_by``: column and "asc" or "desc": of several rows with one key and one
+        sequence, the one that comes first in this order counts; NULL comes last. None: they are refused if
+        they differ.
+    :param hard_delete: With ``sequence_by``: column that marks a row to be a delete of its key, which ends
+        the version before it: true, or not NULL if it is not a boolean.
     :raises InputError: A value is not valid.
     """
 
@@ -146,9 +161,14 @@ class Scd2:
     boundary_timestamp: _Instant | None = None
     row_version_column_name: str | None = None
     on_empty_extract: Literal["ignore", "retire"] = "ignore"
+    sequence_by: str | None = None
+    track_history_columns: Sequence[str] = ()
+    dedup_sort: Sequence[str] | None = None
+    hard_delete: str | None = None
 
     def __post_init__(self) -> None:
         """Check the fields together; values that are templates are let through."""
+        self._check_sequence()
         names = self.validity_column_names
         if not validation.is_deferred(names) and len(names) != 2:  # noqa: PLR2004
             raise validation.bad("validity_column_names", names, "two names that differ")
@@ -160,6 +180,22 @@ class Scd2:
                 "'ignore' with merge_key",
                 "leave it out: an empty extract has no key, so it retires nothing",
             )
+
+    def _check_sequence(self) -> None:
+        """Refuse what goes with the time of a load alone, and what goes with the source's time alone."""
+        _check_sort(self.dedup_sort)
+        if self.sequence_by is None:
+            for argument in ("track_history_columns", "dedup_sort", "hard_delete"):
+                value = getattr(self, argument)
+                if value and not validation.is_deferred(value):
+                    raise validation.bad(argument, value, "nothing without sequence_by")
+            return
+        if not self.merge_key and not validation.is_deferred(self.sequence_by):
+            raise validation.bad("merge_key", (), "the columns of a key with sequence_by")
+        for argument in ("active_record_timestamp", "boundary_timestamp", "row_version_column_name"):
+            if value := getattr(self, argument):
+                do = "leave it out: versions are valid by the time of the source, and the last one ends never"
+                raise validation.bad(argument, value, "None with sequence_by", do)
 
     def _check_names(self, validity: Any) -> None:
         """Refuse columns of the write that have the same name, whatever its letter case."""
@@ -250,15 +286,15 @@ def check_columns(write: Write, columns: Iterable[str]) -> None:
 
 def _named(write: Write) -> Iterator[tuple[str, str]]:
     """Return each column that a write needs, with the argument that names it."""
-    for argument in ("primary_key", "merge_key"):
+    for argument in ("primary_key", "merge_key", "track_history_columns"):
         names = getattr(write, argument, ())
         for name in () if validation.is_deferred(names) else names:
             yield argument, name
-    if isinstance(write, Merge):
+    if isinstance(write, Merge | Scd2):
         if write.dedup_sort is not None and not validation.is_deferred(write.dedup_sort):
             yield "dedup_sort", write.dedup_sort[0]
         for argument in ("hard_delete", "sequence_by"):
-            if (name := getattr(write, argument)) is not None:
+            if (name := getattr(write, argument)) not in (None, write_rules.COMMIT):
                 yield argument, name
 
 

@@ -62,7 +62,7 @@ def loads_and_result(table: str) -> tuple[list[str], dict[str, list[dict[str, An
 
 
 def test_each_write_has_its_examples() -> None:
-    assert len(examples()) == 13
+    assert len(examples()) == 14
 
 
 @pytest.mark.spark

@@ -166,3 +166,89 @@ def test_a_merge_leaves_the_newest_row_of_each_key_whatever_the_loads(
     assert len(expected) > KEYS // 5
     wrong = [rows for rows in expected if by_key[rows[0]["id"]] not in {content(row) for row in rows}]
     assert wrong == []
+
+
+def history(
+    group: list[dict[str, Any]], tracked: list[str], sort: str | None
+) -> list[tuple[dict[str, Any], Any, Any]]:
+    """Return the rows of one key in the order of the source, each with its window."""
+    by_time: dict[Any, dict[str, Any]] = {}
+    for row in sorted(group, key=lambda row: order(row, sort)):
+        by_time.setdefault(row["at"], row)  # the first one counts
+    rows = [by_time[at] for at in sorted(by_time)]
+    made, start = [], None
+    for number, row in enumerate(rows):
+        before = rows[number - 1] if number else None
+        after = rows[number + 1] if number + 1 < len(rows) else None
+        if before is None or not is_same(before, row, tracked):
+            start = row["at"]
+        end = after["at"] if after else None
+        if row["gone"]:
+            made.append(({**dict.fromkeys(KINDS), "id": row["id"], "at": row["at"]}, row["at"], row["at"]))
+        elif after and is_same(row, after, tracked):
+            made.append((row, end, end))
+        else:
+            made.append((row, start, end))
+    return made
+
+
+def is_same(one: dict[str, Any], other: dict[str, Any], tracked: list[str]) -> bool:
+    values = [content({name: row[name] for name in tracked}) for row in (one, other)]
+    return not one["gone"] and not other["gone"] and values[0] == values[1]
+
+
+def order(row: dict[str, Any], sort: str | None) -> Any:
+    value = row["sort"]
+    return (
+        not row["gone"],
+        sort is not None and value is None,
+        0 if sort is None or value is None else value if sort == "asc" else -value,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "sort", "deletes", "tracked"),
+    [
+        ("timestamp", None, 0.2, []),
+        ("bigint", None, 0.0, ["text"]),
+        ("decimal", None, 0.4, ["number", "Text"]),
+        ("date", "desc", 0.2, ["list"]),
+        ("timestamp_ntz", "asc", 0.2, ["struct"]),
+    ],
+)
+def test_scd2_has_one_history_whatever_the_loads(
+    bench: Bench, kind: str, sort: str | None, deletes: float, tracked: list[str]
+) -> None:
+    chance = Random(f"{SEED} scd2 {kind} {sort}")
+    of_sequence, at = SEQUENCES[kind]
+    made = events(chance, at, ties=False, deletes=deletes)
+    if sort:  # rows that tie, each with a place of its own
+        made = [{**row, "sort": place} for row in made for place in chance.sample([None, 1, 2, 3], 2)]
+    write = {
+        "kind": "scd2",
+        "merge_key": ["ID"],
+        "sequence_by": "AT",
+        "track_history_columns": tracked,
+        "dedup_sort": sort and ["sort", sort],
+        "hard_delete": "gone" if deletes else None,
+    }
+    tables = []
+    for turn in range(2):
+        bench.table = bench.folder / f"table{turn}"
+        how = {"table": f"file://{bench.table}", "write": write}
+        for seq, rows in enumerate(cut(chance, made)):
+            load(bench, seq, rows, {**KINDS, "at": of_sequence}, **how)
+        tables.append(read(bench))
+
+    assert differences(*tables) == ([], [])
+    groups: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for event in made:
+        groups[event["id"]].append(event)
+    names = [name.lower() for name in tracked] or ["text", "number", "list", "struct", "sort"]
+    expected = [
+        {**row, "_valid_from": start, "_valid_to": end}
+        for group in groups.values()
+        for row, start, end in history(group, names, sort)
+    ]
+    found = [{name: value for name, value in row.items() if name != "_row_hash"} for row in tables[0]]
+    assert differences(found, expected) == ([], [])

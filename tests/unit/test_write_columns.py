@@ -28,6 +28,12 @@ def ingest(write: Any, **more: Any) -> Any:
         (Merge(primary_key="id", hard_delete="gone"), "hard_delete", "gone"),
         (Merge(primary_key="id", sequence_by="at"), "sequence_by", "at"),
         (Scd2(merge_key="day"), "merge_key", "day"),
+        (Scd2(merge_key="id", sequence_by="at"), "sequence_by", "at"),
+        (
+            Scd2(merge_key="id", sequence_by="id", track_history_columns=["text", "no"]),
+            "track_history_columns",
+            "no",
+        ),
     ],
 )
 @pytest.mark.parametrize("where", ["files", "table"])
@@ -73,6 +79,14 @@ def test_a_declared_column_with_a_name_of_the_versions_is_refused(name: str, whe
         {"validity_column_names": ("start", "end"), "row_version_column_name": "End"},
         {"validity_column_names": ("start", "_row_hash")},
         {"merge_key": "id", "on_empty_extract": "retire"},
+        {"sequence_by": "at"},
+        {"merge_key": "id", "track_history_columns": "text"},
+        {"merge_key": "id", "hard_delete": "gone"},
+        {"merge_key": "id", "dedup_sort": ("at", "desc")},
+        {"merge_key": "id", "sequence_by": "at", "dedup_sort": ("n", "up")},
+        {"merge_key": "id", "sequence_by": "at", "active_record_timestamp": "9999-12-31"},
+        {"merge_key": "id", "sequence_by": "at", "boundary_timestamp": "2026-01-01"},
+        {"merge_key": "id", "sequence_by": "at", "row_version_column_name": "digest"},
     ],
 )
 def test_fields_of_scd2_that_contradict_each_other_are_refused(names: dict[str, Any]) -> None:

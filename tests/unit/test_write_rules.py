@@ -79,14 +79,14 @@ def test_the_columns_of_versions_are_added_unless_the_rows_have_them(
 
     if own is None:
         with pytest.raises(InputError, match=r"'(?i:_valid_(from|to))', which Scd2 writes itself"):
-            rule.own_columns(names)
+            rule.own_columns(dict.fromkeys(names, "date"))
         return
-    assert rule.own_columns(names) == own
+    assert rule.own_columns(dict.fromkeys(names, "date")) == own
 
 
 def test_a_hash_of_the_rows_own_is_not_taken_for_that_of_the_versions() -> None:
     with pytest.raises(InputError) as caught:
-        write_rules.Scd2Rule().own_columns(["id", "_row_hash"])
+        write_rules.Scd2Rule().own_columns({"id": "int", "_row_hash": "string"})
 
     assert "row_version_column_name='_row_hash'" in caught.value.do
 
@@ -99,3 +99,15 @@ def test_a_long_text_is_no_bound_and_never_a_shorter_one() -> None:
     assert write_rules.within("id", "string", longest, longer) is None, (
         "a row with the longer key would not be found"
     )
+
+
+def test_versions_by_the_time_of_the_source_have_its_type() -> None:
+    rule = write_rules.Scd2Rule.of({"sequence_by": "At", "merge_key": ["id"], "hard_delete": "gone"})
+
+    assert rule.own_columns({"id": "int", "at": "bigint"}) == {
+        "_valid_from": "bigint",
+        "_valid_to": "bigint",
+        "_row_hash": "string",
+    }
+    assert [name for name in ("ID", "AT", "Gone", "text") if rule.tracks(name)] == ["text"]
+    assert write_rules.Scd2Rule.of({"sequence_by": "commit"}).sequence_by == "_committed_at"

@@ -212,9 +212,9 @@ def one_row_per_key(staged: Staged, rule: MergeRule) -> tuple[DataFrame, int]:
     """
     key = staged.columns("primary_key", rule.primary_key)
     order = []
+    is_delete = is_flagged(staged, rule.hard_delete)
     if rule.sequence_by:
-        is_flagged = _is_flagged(staged, rule.hard_delete)
-        order += [F.col(*staged.columns("sequence_by", [rule.sequence_by])).desc(), is_flagged.desc()]
+        order += [F.col(*staged.columns("sequence_by", [rule.sequence_by])).desc(), is_delete.desc()]
     if rule.dedup_sort:
         name, direction = rule.dedup_sort
         column = F.col(*staged.columns("dedup_sort", [name]))
@@ -228,7 +228,7 @@ def one_row_per_key(staged: Staged, rule: MergeRule) -> tuple[DataFrame, int]:
     by_rank = Window.partitionBy(*key)
     if rule.sequence_by and not rule.dedup_sort:
         first_rows = staged.rows.withColumn("n", F.rank().over(by_rank.orderBy(*order))).where("n = 1")
-        contents = F.count_distinct(F.when(~is_flagged, staged.content()))
+        contents = F.count_distinct(F.when(~is_delete, staged.content()))
         ties = first_rows.groupBy(*key).agg(contents.alias("n")).where("n > 1")
         if examples := _examples(staged, ties, key):
             raise _tie(staged.table, rule.sequence_by, examples)
@@ -245,7 +245,7 @@ def count_duplicates(groups: DataFrame) -> int:
     return int(total[0] or 0) if total else 0
 
 
-def _is_flagged(staged: Staged, hard_delete: str | None) -> Column:
+def is_flagged(staged: Staged, hard_delete: str | None) -> Column:
     """Mark rows that stand for a key to be deleted: the batch says so, or the column ``hard_delete``."""
     is_flagged = F.lit(col=False) if staged.batch.deleted is None else F.col(IS_DELETED)
     if hard_delete is None:
@@ -324,7 +324,7 @@ def write(batch: Batch, commit: Commit) -> int | None:
     with staged(batch, keys, commit.log.table, rule.primary_key, held_keys) as load:
         is_unique = held_keys is not None or not rule.primary_key
         rows, duplicates = (load.rows, 0) if is_unique else one_row_per_key(load, rule)
-        rows = rows.withColumn("flag", _is_flagged(load, rule.hard_delete)).drop(IS_DELETED)
+        rows = rows.withColumn("flag", is_flagged(load, rule.hard_delete)).drop(IS_DELETED)
         changes = {"deduplicated": duplicates}
         if rule.hard_delete:
             changes["hard_deleted"] = rows.where("flag").count()
@@ -341,7 +341,7 @@ def write(batch: Batch, commit: Commit) -> int | None:
             return plain.write(replace(live, overwrites=True, where=partitions), commit)
         if rule.sequence_by:
             commit.note(offered=load.row_count - duplicates)
-            with _naming_ties(load, rule.sequence_by):
+            with naming_ties(load, rule.sequence_by):
                 return commit.execute(lambda session: _upsert(Merge(session, load), rule, rows))
         merge = _STRATEGIES[rule.strategy]
         return commit.execute(lambda session: merge(Merge(session, load), rule, rows))
@@ -464,6 +464,11 @@ _TIE = "@@airflow-provider-scope-tie "
 _TIED = re.compile(rf"{_TIE}(.*?)@@", re.DOTALL)
 
 
+def tie_error(key: Column) -> Column:
+    """Fail at a row of the batch that ties with one of the table; ``naming_ties`` makes the error of it."""
+    return F.raise_error(F.concat(F.lit(_TIE), key, F.lit("@@")))
+
+
 def _sequence_conditions(merge: Merge, rule: MergeRule, flag: Column) -> tuple[Column, Column]:
     """Write when a row of the batch (``s``) deletes the one of the table (``t``), and when it replaces it.
 
@@ -492,8 +497,7 @@ def _sequence_conditions(merge: Merge, rule: MergeRule, flag: Column) -> tuple[C
         wins = wins.otherwise(F.coalesce(comes_first, other_sort.isNull()))
     else:
         key = F.to_json(F.struct(*[pair("primary_key", name)[0] for name in rule.primary_key]))
-        fails = F.raise_error(F.concat(F.lit(_TIE), key, F.lit("@@"))).cast("boolean")
-        wins = F.when(content == other_content, F.lit(col=False)).otherwise(fails)
+        wins = F.when(content == other_content, F.lit(col=False)).otherwise(tie_error(key).cast("boolean"))
     is_newer = other.isNull() | (sequence > other)
     return (
         flag & (is_newer | (sequence == other)),
@@ -502,7 +506,7 @@ def _sequence_conditions(merge: Merge, rule: MergeRule, flag: Column) -> tuple[C
 
 
 @contextmanager
-def _naming_ties(load: Staged, sequence_by: str) -> Iterator[None]:
+def naming_ties(load: Staged, sequence_by: str) -> Iterator[None]:
     """Turn Spark's error for a row of the batch that ties with one of the table.
 
     :raises MergeKeyError: Instead of it.
