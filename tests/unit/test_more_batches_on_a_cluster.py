@@ -111,7 +111,7 @@ def test_one_application_runs_them_all_and_leaves_nothing_but_its_name_and_its_e
 
 
 @pytest.mark.parametrize("when", [before, after])
-@pytest.mark.parametrize("number", ["0.1", "0.2", "0.4"])
+@pytest.mark.parametrize("number", ["0.1", "0.4"])
 def test_a_worker_that_dies_around_the_next_plan_is_followed_by_one_that_goes_on(
     cluster: Cluster, number: str, when: Any
 ) -> None:
@@ -123,7 +123,7 @@ def test_a_worker_that_dies_around_the_next_plan_is_followed_by_one_that_goes_on
     cluster.check()
 
 
-@pytest.mark.parametrize("number", ["0.1", "0.2", "0.4"])
+@pytest.mark.parametrize("number", ["0.1", "0.4"])
 def test_an_application_that_ends_while_nobody_answers_is_followed_by_another_one(
     cluster: Cluster, number: str
 ) -> None:
