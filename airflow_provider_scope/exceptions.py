@@ -90,6 +90,9 @@ class MergeKeyError(InputError):
 class CursorError(InputError):
     """A cursor's column, its values, its bounds or its state do not fit together."""
 
+    columns: tuple[str, ...] = ()
+    """The columns of a database that the table has no type for. Empty in another process."""
+
 
 class ChangeFeedError(InputError):
     """A change data feed cannot tell the changes that are asked for, or they do not fit together."""

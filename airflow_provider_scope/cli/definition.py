@@ -115,6 +115,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
             *_TASK,
             _BUNDLE,
             _flag("--full-refresh", "Show what a run with full_refresh=True would do"),
+            _flag("--read", "Start Spark, read the first batch, and show all in it that does not fit"),
         ),
         _reading("quarantine", "Show what could not be loaded and was quarantined", _TABLE),
         _writing("rebuild", "Write watermark.json and sources/ again from the log", _TABLE),

@@ -1,4 +1,4 @@
-"""The commands that only read: nothing is written, no JVM is started."""
+"""The commands that only read: nothing is written, and a JVM is started by `plan --read` alone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from airflow_provider_scope.cli import targets
 from airflow_provider_scope.cli.output import (
     SHOWN_AT_MOST,
     command,
+    facts_of,
     only_refresh,
     say,
     show_batches,
+    show_error,
     span,
     state_text,
 )
@@ -47,9 +49,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_scope.delta.quarantine import QuarantinedFile
+    from airflow_provider_scope.engines.assembly import RunContext
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.protocol.run import MicroBatchExecution
     from airflow_provider_scope.protocol.takeover import Takeover
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.values import FileEntry
@@ -308,8 +312,9 @@ def _show_lag(view: LogView, table: str, log: CheckpointLog, storage_conn_id: st
 
 @command
 def plan(args: Namespace) -> None:
-    """Show what a run of a task would do now; nothing is written, no JVM is started."""
-    execution, request, _ = assembly.assemble(*ingest_of_task(args))
+    """Show what a run of a task would do now; nothing is written, and a JVM is started for --read alone."""
+    ingest, context = ingest_of_task(args)
+    execution, request, engine = assembly.assemble(ingest, context)
     preview = dry_run.preview(execution, request)
     report = preview.report
     groups = {
@@ -342,9 +347,42 @@ def plan(args: Namespace) -> None:
     if not shown:
         say(report.why_nothing())
     _show_remainder(report)
+    batches = (*preview.opened, *preview.new)
+    if args.read and batches:
+        execution.engine = engine  # in place of the one that only looks
+        _read(args, execution, batches[0], context)
     say("nothing was written")
     if preview.error:
         raise preview.error
+
+
+def _read(args: Namespace, execution: MicroBatchExecution, entry: OffsetEntry, context: RunContext) -> None:
+    """Read a batch by Spark, and show all that a run would refuse.
+
+    :raises ScopeProviderError: The last of these; the others are written before it.
+    """
+    say(f"reading batch {entry.seq}. Spark's log: {context.log_file}")
+    findings = assembly.rehearse(execution, entry, context)
+    args.facts.update(
+        rows=findings.rows,
+        bad=findings.bad,
+        refusals=[facts_of(error) for error in findings.refusals],
+    )
+    if not findings.refusals:
+        rows = "" if findings.rows is None else f": {counted(findings.rows, 'row')}"
+        say(f"batch {entry.seq} can be loaded{rows}")
+    else:
+        say(f"batch {entry.seq} cannot be loaded: {counted(len(findings.refusals), 'reason')}, see below")
+    if findings.bad:
+        say("quarantined" if not findings.refusals else "bad in it")
+    for line in findings.bad:
+        say(f"  {line}")
+    if findings.refusals:
+        say("nothing was written")
+        *others, last = findings.refusals
+        for error in others:
+            show_error(error)
+        raise last
 
 
 def _batch_facts(entries: Sequence[OffsetEntry]) -> list[dict[str, Any]]:

@@ -61,6 +61,16 @@ def lines_to(write: Callable[[str], object]) -> Iterator[None]:
         _LINES.reset(token)
 
 
+def facts_of(error: ScopeProviderError) -> dict[str, str]:
+    """Complete the commands in the advice of an error, and return it as it appears in the JSON output."""
+    error.do = _ADDRESS.get().complete(error.do)
+    return error.to_dict()
+
+
+def show_error(error: Exception) -> None:
+    sys.stderr.write(f"{type(error).__name__}: {error}\n")
+
+
 def is_confirmed(args: Namespace, *consequences: str) -> bool:
     """Whether the user wants it to be done; if not, say what it would do, and that nothing was done."""
     if not args.yes:
@@ -90,11 +100,10 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
                 function(args)
         except (ScopeProviderError, AirflowException) as err:
             parts = err if isinstance(err, ScopeProviderError) else ScopeProviderError(str(err))
-            parts.do = _ADDRESS.get().complete(parts.do)
-            args.facts["error"] = {**parts.to_dict(), "type": type(err).__name__}
+            args.facts["error"] = {**facts_of(parts), "type": type(err).__name__}
             if args.verbose:
                 raise
-            sys.stderr.write(f"{type(err).__name__}: {err}\n")
+            show_error(err)
             raise SystemExit(1) from None
         finally:
             if is_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import random
@@ -9,6 +10,7 @@ import time
 import uuid
 from dataclasses import dataclass, replace
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_scope.delta.log import table_columns
@@ -18,16 +20,19 @@ from airflow_provider_scope.engines.cluster import ClusterEngine, check_for_clus
 from airflow_provider_scope.engines.jobs import manager_of
 from airflow_provider_scope.engines.places import check_one_store, check_places
 from airflow_provider_scope.engines.spark import PlanEngine, SubmitEngine
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import InputError, ScopeProviderError
 from airflow_provider_scope.hooks import databases as database_hooks
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol.derived import AuditFiles
+from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles, check_beside_intervals
 from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.records import encode_offset
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
+from airflow_provider_scope.protocol.view import pinned_columns
 from airflow_provider_scope.scope.assembly import Scripts, check_scope, check_unchanged
 from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.submission import Jobs, JobSettings, JobWait
@@ -39,6 +44,7 @@ from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.sources.files.spec import FileSource
+from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.specs import Merge, Replace, Scd2, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.engine import check_tag
 from airflow_provider_scope.specs.ingest import SELECT_ALL, files_of
@@ -420,6 +426,50 @@ def _check_for_spark(uris: Iterable[str]) -> None:
                 kept="everything; nothing was read or written",
                 do="use engine=ScopeEngine(), or folders on another store",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a batch holds, as Spark has read it."""
+
+    refusals: tuple[ScopeProviderError, ...]
+    """All that a run would refuse."""
+    bad: tuple[str, ...]
+    """A line for each rule that records, rows of the SELECT or files break."""
+    rows: int | None
+    """How many rows a run would write; None if it would not write them as they are."""
+
+
+def rehearse(execution: MicroBatchExecution, entry: OffsetEntry, context: RunContext) -> Findings:
+    """Read a batch by Spark on this machine, with all checks of a run, and write nothing.
+
+    :param execution: It has read the log and the table; the log need not hold the batch.
+    :param context: As it was assembled with.
+    :raises InputError: The batches are SCOPE jobs.
+    :raises EngineError: Spark failed before it could read.
+    """
+    view, request = execution.view, execution.request
+    if not isinstance(execution.engine, PlanEngine):
+        raise InputError(
+            "The batches of this task are SCOPE jobs: what they read, only they can tell.",
+            kept="everything; nothing was written",
+            do="leave --read out: `airflow scope plan` checks the script",
+        )
+    settings = execution.engine.settings
+    if settings.spark_conn_id and manager_of(connection_of(settings.spark_conn_id), None, context.log_file):
+        settings = replace(settings, spark_conn_id=None)
+    with TemporaryDirectory(prefix="airflow-provider-scope-read-") as folder:
+        location = canonical_uri(folder)
+        log = CheckpointLog(store_of(location).storage, location)
+        log.storage.replace(f"{location}/offsets/{entry.seq:020}", encode_offset(entry))
+        columns = pinned_columns(execution.log, view) if request.infers_columns else None
+        pipeline = view.pipeline.pipeline if view.pipeline else new_id()
+        work = Work(pipeline, request.table, location, view.first, columns, reads_only=True)
+        ingest = replace(execution.engine.ingest, engine=settings)
+        spark_engine(ingest, log, replace(context, report=lambda _: None)).run(work, [entry])
+        findings = json.loads(log.storage.read(plans.findings_path(location)) or b"{}")
+    refusals = tuple(map(ScopeProviderError.from_dict, findings["refusals"]))
+    return Findings(refusals, tuple(findings["bad"]), findings["rows"])
 
 
 def make_request(ingest: Ingest) -> Request:

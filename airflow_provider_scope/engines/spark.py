@@ -108,6 +108,7 @@ class PlanEngine(Engine):
             quarantines=tuple(quarantines),
             first=work.first,
             fence=fence,
+            reads_only=work.reads_only,
             empties=fence and any(entry.mode == "overwrite" for entry in entries),
         )
 

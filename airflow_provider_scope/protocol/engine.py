@@ -34,6 +34,8 @@ class Work:
     """The first batch that can be in the table: those below were abandoned before there was one."""
     columns: str | None = None
     """The columns of the files, as they were inferred from an earlier batch; None if they were not."""
+    reads_only: bool = False
+    """Whether the batches are only read and checked; then the checkpoint is one for this alone."""
 
 
 class Engine(ABC):

@@ -16,13 +16,12 @@ from airflow_provider_scope.exceptions import (
     MergeKeyError,
     ScopeProviderError,
     SparkJobFailedError,
-    SqlError,
 )
 from airflow_provider_scope.failures import kind_of, passing_advice
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.files.spec import FileSource
-from airflow_provider_scope.spark import cursor, feed, server, settings, storage
+from airflow_provider_scope.spark import cursor, feed, rehearsal, server, settings, storage, user_sql
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.files import file_slice, inference
@@ -128,6 +127,12 @@ def run(spark: SparkSession, plan: Plan) -> None:
         for name, value in settings.OF_TABLES.items():
             spark.conf.set(name, value)
     emit(event="started")
+    if plan.reads_only:
+        for seq in plan.batches:
+            entry = _entry(spark, plan, seq)
+            rehearsal.rehearse(spark, plan, entry, _commit)
+            emit(event="batch", seq=seq, what=_batch_text(plan, entry), version=None, seconds=0)
+        return
     target = Target(spark, plan, report=lambda seq, text: emit(event="columns", seq=seq, message=text))
     with ThreadPoolExecutor(max_workers=1, initializer=server.activate, initargs=(spark,)) as ahead:
         upcoming = _read_ahead(ahead, spark, plan, 0, is_known=not plan.reads_as_table)
@@ -170,13 +175,31 @@ def _read_ahead(
 
     :param is_known: Whether its columns are known, and depend on no batch that is still to be committed.
     """
-    seq = plan.batches[index]
-    name = f"{plan.checkpoint}/offsets/{seq:020}"
-    entry = records.decode_offset(name, storage.read(spark, name), seq)
+    entry = _entry(spark, plan, plan.batches[index])
     is_of_database = isinstance(plan.source, JdbcSource)
     if plan.fence or not is_known or is_of_database:
         return entry, lambda: _reader(entry).read(spark, plan, entry)
     return entry, ahead.submit(_reader(entry).read, spark, plan, entry).result
+
+
+def _commit(plan: Plan, target: Target, transaction: Transaction) -> None:
+    """Read a batch and commit it.
+
+    :raises ScopeProviderError: Of any error, whoever made it.
+    """
+    entry, spark = transaction.entry, target.spark
+    reader = _reader(entry)
+    try:
+        reader.commit(plan, target, transaction, lambda: reader.read(spark, plan, entry))
+    except ScopeProviderError:
+        raise
+    except Exception as err:
+        raise as_error(err) from err
+
+
+def _entry(spark: SparkSession, plan: Plan, seq: int) -> OffsetEntry:
+    name = f"{plan.checkpoint}/offsets/{seq:020}"
+    return records.decode_offset(name, storage.read(spark, name), seq)
 
 
 def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], DataFrame]) -> int | None:
@@ -246,11 +269,7 @@ def as_error(err: Exception) -> ScopeProviderError:
             "run loads the batch with them",
         )
     if kind == "sql" or isinstance(err, (AnalysisException, ParseException)):
-        return SqlError(
-            f"The SQL fails on the rows of the batch: {cause}",
-            kept=KEPT,
-            do="correct `sql` (or `columns`, or `options`); the next run loads the batch with them",
-        )
+        return user_sql.failed("the rows of the batch", cause)
     return SparkJobFailedError(
         f"The Spark application failed: {cause}",
         kept="the batches before it; this one stays logged",

@@ -25,6 +25,7 @@ from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+    from typing import Self
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.readwriter import DataFrameWriter
@@ -112,6 +113,10 @@ class DeltaLog:
     def __init__(self, spark: SparkSession, table: str) -> None:
         self.spark = spark
         self.table = table
+
+    def beside(self, folder: str) -> Self:
+        """Return the log of another table, in a folder of this one's."""
+        return type(self)(self.spark, f"{self.table}/{folder}")
 
     def metadata(self) -> dict[str, Any] | None:
         """Read the table's metadata as the log has it; None if there is no table."""

@@ -62,6 +62,8 @@ class Plan:
     """Commit empty transactions in place of the batches."""
     empties: bool = False
     """Whether these empty what the batches would replace; else they change no row."""
+    reads_only: bool = False
+    """Read the batches and check them, as a run does, and write what is found beside the plan instead."""
     format: int = FORMAT
 
     @property
@@ -149,6 +151,11 @@ def events(data: bytes | None) -> list[dict[str, Any]]:
 def waits(data: bytes | None) -> bool:
     """Return whether an application has run the batches of a plan, and waits for the next one."""
     return any(event["event"] == "waiting" for event in events(data))
+
+
+def findings_path(checkpoint: str) -> str:
+    """Return where an application writes what it found that only reads."""
+    return f"{checkpoint}/findings"
 
 
 def encode(plan: Plan) -> bytes:

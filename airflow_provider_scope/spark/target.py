@@ -44,7 +44,7 @@ def _now() -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fitted:
+class Fitted:
     """The rows of a batch as the table has them after it."""
 
     rows: DataFrame
@@ -153,7 +153,7 @@ class Target:
                 raise ConcurrentCommitError("another writer changed the table's columns") from err
             raise
 
-    def _fitted(self, entry: OffsetEntry, rows: DataFrame, metadata: dict[str, Any] | None) -> _Fitted:
+    def _fitted(self, entry: OffsetEntry, rows: DataFrame, metadata: dict[str, Any] | None) -> Fitted:
         """Fit rows to the table; only a refresh of the whole table may make it anew for them."""
         if metadata:
             partitions: list[str] = metadata["partitionColumns"]
@@ -161,14 +161,12 @@ class Target:
                 if self.plan.schema_evolution == "fail":
                     self._check_declared(of_table(metadata), in_order=entry.overwrites_table)
                 self._check_partitions(partitions)
-                return _Fitted(
-                    *shaping.fit_to_table(self.plan, rows, metadata), partitions, makes_table=False
-                )
+                return Fitted(*shaping.fit_to_table(self.plan, rows, metadata), partitions, makes_table=False)
             except InputError:
                 if not entry.overwrites_table:
                     raise
         made, evolution = shaping.fit_to_table(self.plan, rows, None)
-        return _Fitted(made, evolution, self._partitions_of(made.columns), makes_table=True)
+        return Fitted(made, evolution, self._partitions_of(made.columns), makes_table=True)
 
     def _checked(
         self, entry: OffsetEntry, rows: DataFrame, partitions: Sequence[str], *, creates: bool

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.structs import to_struct
 from airflow_provider_scope.sql import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from airflow_provider_scope.spark.commit import DeltaLog
 
 FOLDER = "_tombstones"
 """In the table's folder: VACUUM spares it, and it goes with the table."""
@@ -43,7 +44,7 @@ class Tombstones:
     @classmethod
     def of(cls, target: DeltaLog, number: tuple[str, int]) -> Tombstones:
         """Find the tombstones of a table."""
-        return cls(DeltaLog(target.spark, f"{target.table}/{FOLDER}"), number)
+        return cls(target.beside(FOLDER), number)
 
     @property
     def _is_of_batch(self) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope import sql as sql_text
-from airflow_provider_scope.spark.files.formats import Check, fail_on_bad_record, json_of
+from airflow_provider_scope.exceptions import SqlError
+from airflow_provider_scope.spark.files.formats import RULE_HINT, Check, fail_on_bad_record, json_of
+from airflow_provider_scope.spark.files.listing import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.spark.plan import Plan
 
-_RULE_HINT = "correct the rule or the SELECT; with source_file_uri in the SELECT the message names the file"
 ROW = json_of("*")
 """SQL of a row of the SELECT as text."""
 
@@ -42,7 +43,7 @@ def over_rows(
 def checked(plan: Plan, result: DataFrame) -> DataFrame:
     """Let the rows of a SELECT fail that break a rule of ``TableSpec.expect``."""
     rules = [
-        Check(f"it breaks the rule {name!r} ({predicate})", predicate, "NULL", _RULE_HINT)
+        Check(f"it breaks the rule {name!r} ({predicate})", predicate, "NULL", RULE_HINT)
         for name, predicate in plan.expect.items()
     ]
     return fail_on_bad_record(result, rules, ROW, file_of(result))
@@ -51,3 +52,12 @@ def checked(plan: Plan, result: DataFrame) -> DataFrame:
 def file_of(result: DataFrame) -> str:
     """Write SQL of the file of a row of the SELECT, NULL where the SELECT does not have it."""
     return "source_file_uri" if "source_file_uri" in result.columns else "CAST(NULL AS string)"
+
+
+def failed(place: str, cause: str) -> SqlError:
+    """Make the error of a SELECT that fails on a record, or on the rows of a batch."""
+    return SqlError(
+        f"The SQL fails on {place}: {cause}",
+        kept=KEPT,
+        do="correct `sql` (or `columns`, or `options`); the next run loads the batch with them",
+    )

@@ -150,7 +150,7 @@ def test_what_fails_in_the_driver_fails_the_task_with_its_own_error_and_changes_
         cluster.operator(sql="SELECT id, 1 / (id - 1) AS x FROM @data").execute(a_context())
 
     (name,) = cluster.written()
-    assert "SqlError: The SQL fails on the rows of the batch" in str(failed.value)
+    assert "SqlError: The SQL fails on record 1 of the file" in str(failed.value)
     assert "DIVIDE_BY_ZERO" in str(failed.value)
     assert name in str(failed.value)
     assert not cluster.has_table()

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import BadRecordError, SourceMismatchError
 from airflow_provider_scope.spark.files import listing
-from airflow_provider_scope.spark.files.reading import read
+from airflow_provider_scope.spark.files.reading import first_failing, read
 from tests.spark.conftest import changed
 
 pytestmark = [pytest.mark.spark, pytest.mark.compiled]
@@ -45,6 +45,57 @@ def test_files_may_have_no_rows_or_further_columns(bench):
         "{'a': 1, 'b': None}",
         "{'a': 2, 'b': 'x'}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("select", "expect", "words"),
+    [
+        ("CAST(trim(b) AS int) AS b", {}, "The value 'x'"),
+        ("100 / a AS a", {}, "Division by zero"),
+        ("a + 1 AS n", {"more": "n > 1"}, "breaks the rule 'more'"),
+    ],
+)
+def test_a_failing_select_or_rule_names_the_file_and_the_record(bench, select, expect, words):
+    good = [bench.text(f"{n}.csv", "".join(f"{i},{i}\n" for i in range(1, 9))) for n in (0, 2, 3)]
+    bad = bench.text("1.csv", "1,1\n2,2\n0,x\n3,3\n0, x\n")
+    columns = {"a": "int", "b": "string"}
+
+    error = bench.failure(
+        bench.batch(0, good[0], bad, *good[1:]),
+        reads=True,
+        format="csv",
+        columns=columns,
+        expect=expect,
+        sql=f"SELECT {select} FROM @data",
+    )
+
+    assert bad.path in error.what
+    assert ("record 3 of" if not expect else "(number 3 of the file)") in error.what
+    assert words.lower() in error.what.lower()
+
+
+def test_rows_that_fail_only_together_name_no_record(bench):
+    file = bench.parquet("a.parquet", a=[2**62, 2**62, 1])
+
+    error = bench.failure(bench.batch(0, file), reads=True, sql="SELECT sum(a) AS s FROM @data")
+
+    assert "The SQL fails on the rows of the batch" in error.what
+
+
+@pytest.mark.parametrize("bad", [set(), {0}, {6}, {3, 5}, {6, 0}])
+def test_the_first_that_fails_is_found_by_halves(bad):
+    tries = []
+
+    def failure(start, end):
+        tries.append((start, end))
+        failing = sorted(bad & {*range(start, end)})
+        return ValueError(failing[0]) if failing else None
+
+    found = first_failing(7, failure)
+
+    assert (found and found[0]) == min(bad, default=None)
+    assert len(tries) <= 4
+    assert first_failing(0, failure) is None
 
 
 def test_a_row_that_breaks_a_rule_is_an_error_that_names_rule_and_row(bench):

@@ -52,37 +52,40 @@ def check_decimals(columns: Sequence[Column], custom_types: Mapping[str, T.DataT
     :param custom_types: Column, in lower case -> the type that the user names.
     :raises CursorError: Names all such columns.
     """
-    unfit: list[str] = []
+    unfit: dict[str, str] = {}
     for column in columns:
         if not column.is_decimal:
             continue
         kind = custom_types.get(column.name.lower())
         digits = f"{column.kind} of {column.precision} digits, {column.scale} of them after the decimal point"
         if kind is None and not column.precision:
-            unfit.append(f"{column.name!r} ({column.kind} without a precision)")
+            unfit[column.name] = f"{column.kind} without a precision"
         elif kind is None and not 0 < column.precision <= DIGITS:
-            unfit.append(f"{column.name!r} ({digits})")
+            unfit[column.name] = digits
         elif isinstance(kind, T.DecimalType):
             whole_digits = kind.precision - kind.scale
             fits = kind.scale >= column.scale and whole_digits >= column.precision - column.scale
             if not fits or not column.precision:
-                unfit.append(f"{column.name!r} ({digits}, read as {kind.simpleString()})")
+                unfit[column.name] = f"{digits}, read as {kind.simpleString()}"
     if unfit:
         raise no_type_for(unfit, "a DECIMAL(p,s) that has all its digits")
 
 
-def no_type_for(unfit: Sequence[str], number_type: str) -> CursorError:
+def no_type_for(unfit: Mapping[str, str], number_type: str) -> CursorError:
     """Make the error for columns that the table cannot hold.
 
-    :param unfit: The columns, each with the reason.
+    :param unfit: The columns -> the reason.
     :param number_type: The type that the advice suggests for numbers.
     """
-    return CursorError(
-        f"The table has no type for {', '.join(unfit)}: values could change on the way.",
+    columns = ", ".join(f"{name!r} ({reason})" for name, reason in unfit.items())
+    error = CursorError(
+        f"The table has no type for {columns}: values could change on the way.",
         kept=NO_ROW_WRITTEN,
         do="set their types with options={'customSchema': '<column> <type>, …'}: STRING for any type, or "
         f"{number_type}; or leave them out with `query`. The next run loads the batch with it",
     )
+    error.columns = tuple(unfit)
+    return error
 
 
 FETCH_SIZE = "10000"

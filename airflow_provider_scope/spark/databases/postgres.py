@@ -109,8 +109,8 @@ def _check(columns: Sequence[Column], custom_types: Mapping[str, T.DataType]) ->
     :param custom_types: Column, in lower case -> the type that the user names.
     :raises CursorError: Names all such columns.
     """
-    problems = [_unfit(column, custom_types.get(column.name.lower())) for column in columns]
-    unfit = [problem for problem in problems if problem]
+    reasons = {column.name: _unfit(column, custom_types.get(column.name.lower())) for column in columns}
+    unfit = {name: reason for name, reason in reasons.items() if reason}
     if unfit:
         raise no_type_for(
             unfit, "DECIMAL(p,s) with at most 38 digits for numeric (what would be cut is refused)"
@@ -118,15 +118,15 @@ def _check(columns: Sequence[Column], custom_types: Mapping[str, T.DataType]) ->
 
 
 def _unfit(column: Column, custom: T.DataType | None) -> str:
-    """Name a column that no type of the table holds as it is, and say why; empty if one does."""
+    """Say why no type of the table holds a column as it is; empty if one does."""
     is_number = column.kind == "numeric"
     if custom is not None:
         fits = isinstance(custom, T.StringType) or (isinstance(custom, T.DecimalType) and is_number)
-        return "" if fits else f"{column.name!r} ({column.kind}, read as {custom.simpleString()})"
+        return "" if fits else f"{column.kind}, read as {custom.simpleString()}"
     if is_number and not column.precision:
-        return f"{column.name!r} (numeric without a precision)"
+        return "numeric without a precision"
     if is_number and column.precision > DIGITS:
-        return f"{column.name!r} (numeric of {column.precision} digits)"
+        return f"numeric of {column.precision} digits"
     return ""
 
 

@@ -112,6 +112,8 @@ VALUE = "_scope_value"
 """The text that breaks it."""
 RAW = "_scope_raw"
 """The whole record as text, if it is bad."""
+RULE_HINT = "correct the rule or the SELECT"
+"""What may help with a row of the SELECT that breaks a rule of ``TableSpec.expect``."""
 NUMBER = "_scope_number"
 """The record's number in its file, from 1."""
 
@@ -301,6 +303,11 @@ class BadRecord:
     hint: str
     number: int | None = None
     """Its place among the records of its file, from 1; None if it is not known."""
+
+    @property
+    def is_of_select(self) -> bool:
+        """Whether it is a row of the SELECT, which has no place in a file itself."""
+        return self.hint == RULE_HINT
 
     def error(self, place: str) -> BadRecordError:
         """Make the error of a batch that stops at this record; its ``do`` is the hint alone, see ``choices``.

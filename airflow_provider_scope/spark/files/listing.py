@@ -293,9 +293,10 @@ def choices(plan: Plan, err: BadFileError | BadRecordError) -> str:
             "run once with full_refresh=True, which infers the columns again: these were inferred from an "
             "earlier batch (`airflow scope status` shows them)"
         )
+    is_logged = ", if it is logged already" if plan.reads_only else ""
     lines.append(
-        "repair the file, and abandon the batch with `airflow scope abandon`: the next run loads its files "
-        "as they are then"
+        f"repair the file, and abandon the batch with `airflow scope abandon`{is_logged}: the next run loads "
+        "its files as they are then"
     )
     # An error that names no file is about all of them together: none can be put aside.
     if plan.files.bad_records != "quarantine" and faults != []:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope import sql as sql_text
 from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.failures import kind_of
 from airflow_provider_scope.spark import storage, user_sql
 from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.files import columnar, csv_files, json_files, text_files
@@ -41,7 +43,14 @@ from airflow_provider_scope.spark.files.listing import (
     union,
 )
 from airflow_provider_scope.spark.files.table_types import table_types
-from airflow_provider_scope.spark.session import NANOSECONDS, SPARK_ERRORS, unread_file, whole_text
+from airflow_provider_scope.spark.held import read_once
+from airflow_provider_scope.spark.session import (
+    NANOSECONDS,
+    SPARK_ERRORS,
+    short_cause,
+    unread_file,
+    whole_text,
+)
 from airflow_provider_scope.spark.structs import to_struct
 from airflow_provider_scope.sql import quoted
 from airflow_provider_scope.values import TEXT_FORMATS
@@ -212,6 +221,8 @@ def read_by(
             record = bad_record(whole_text(err))
             if record is None:
                 with naming_faults(spark, entry):
+                    if kind_of(whole_text(err)) == "sql":
+                        _raise_with_place(spark, plan, entry, source)
                     raise
             if record.rule != text_files.UNDECODED:
                 if plan.files.bad_records != "quarantine":  # which reads it again itself
@@ -228,8 +239,19 @@ def _first_in_its_file(
 ) -> BadRecord:
     """Find the first bad record of a file with its number, in place of one that Spark came upon.
 
-    :return: The same, if the file cannot be read again or the record is none of a file.
+    For a row of the SELECT, it is the first record that makes such a row.
+
+    :return: The same, if the file cannot be read again or no record alone is bad.
     """
+    if record.is_of_select:
+
+        def is_same(text: str) -> bool:
+            other = bad_record(text)
+            return other is not None and other.rule == record.rule
+
+        failing = _first_failing(spark, plan, entry, source, is_same)
+        again = bad_record(whole_text(failing.error)) if failing else None
+        return replace(again, file=failing.file, number=failing.number) if failing and again else record
     alone = entry.with_files([path_of(entry, record.file or "")])
     if not alone.files:
         return record
@@ -241,6 +263,89 @@ def _first_in_its_file(
     except (*SPARK_ERRORS, ScopeProviderError, ValueError):
         return record
     return replace(record, value=_cut(first[VALUE]), record=_cut(first[RAW]), number=first[NUMBER])
+
+
+class _Failing(NamedTuple):
+    """A record on which the SELECT, or a rule for its rows, fails."""
+
+    file: str
+    number: int
+    """Its place among the records of its file, from 1."""
+    error: Exception
+
+
+def _raise_with_place(spark: SparkSession, plan: Plan, entry: OffsetEntry, source: Source | None) -> None:
+    """Fail with the first record on which the SELECT fails alone; return if there is none.
+
+    :raises SqlError: There is such a record.
+    """
+    first = _first_failing(spark, plan, entry, source, lambda text: kind_of(text) == "sql")
+    if first:
+        place = f"record {first.number:,} of the file {first.file} of batch {entry.seq}"
+        raise user_sql.failed(place, short_cause(first.error)) from first.error
+
+
+def _first_failing(
+    spark: SparkSession, plan: Plan, entry: OffsetEntry, source: Source | None, is_same: Callable[[str], bool]
+) -> _Failing | None:
+    """Find the first record on which the SELECT fails: its rows have no number any more.
+
+    :param is_same: Tells by the text of an error of Spark whether it is the one that is looked for.
+    :return: None if no record alone makes it fail, or the files cannot be read again.
+    """
+
+    def failure(part: OffsetEntry, rows: DataFrame) -> Exception | None:
+        try:
+            result = user_sql.checked(plan, over(spark, plan, part, rows))
+            result.write.format("noop").mode("overwrite").save()
+        except SPARK_ERRORS as err:
+            return err if is_same(whole_text(err)) else None
+        return None
+
+    def failure_of_files(start: int, end: int) -> Exception | None:
+        part = entry.with_files(entry.paths[start:end])
+        return failure(part, _strict(spark, part, used))
+
+    try:
+        used = source or source_for(spark, plan, entry)
+        file = first_failing(len(entry.paths), failure_of_files)
+        if file is None:
+            return None
+        alone = entry.with_files([entry.paths[file[0]]])
+        with ExitStack() as block, in_order(spark):
+            judged = union([piece.judged() for piece in records(spark, alone, used)])
+            good = judged.where(F.col(RULE).isNull()).drop(RULE, VALUE, RAW)
+            held, values = read_once(
+                block,
+                good,
+                [F.count(F.lit(1)).alias("rows"), F.max(NUMBER).alias("last")],
+                StorageLevel.DISK_ONLY,
+            )
+            first = first_failing(
+                int(values["last"] or 0),
+                lambda start, end: failure(
+                    alone, held.where(F.col(NUMBER).between(start + 1, end)).drop(NUMBER)
+                ),
+            )
+        return _Failing(alone.paths[0], first[0] + 1, first[1]) if first else None
+    except (*SPARK_ERRORS, ScopeProviderError):
+        return None
+
+
+def first_failing(
+    count: int, failure: Callable[[int, int], Exception | None]
+) -> tuple[int, Exception] | None:
+    """Find the first of some items that fails alone, by halves.
+
+    :param failure: Gives why the items from a position to before another fail together, or None.
+    :return: Its position, and why; None if none fails alone.
+    """
+    start, end = 0, count
+    while end - start > 1:
+        middle = (start + end) // 2
+        start, end = (start, middle) if failure(start, middle) else (middle, end)
+    error = failure(start, end) if start < end else None
+    return (start, error) if error else None
 
 
 def _cut(text: str | None) -> str | None:
