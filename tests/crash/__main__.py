@@ -5,11 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, nullcontext
 from multiprocessing import get_context
+from typing import TYPE_CHECKING
 
 from tests.crash.parts import all_parts, do
 from tests.crash.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SHOWN = 5
 """Failures of one part that are printed; the others are counted."""
@@ -29,12 +35,32 @@ def main() -> int:
         help="kill real runs of real Spark as well (about ten minutes; needs Java)",
     )
     parser.add_argument("--only", metavar="KIND", help="kill real runs of this kind alone, such as database")
+    parser.add_argument(
+        "--server", action="store_true", help="kill runs in a Spark that stays, and nothing without a JVM"
+    )
     options = parser.parse_args()
-    total = Tally() if options.only else without_jvm()
+    total = Tally() if options.only or options.server else without_jvm()
     if options.spark:
-        total.add(with_spark(options.only))
+        with server_of_its_own() if options.server else nullcontext():
+            total.add(with_spark(options.only))
     say(f"kill points {total.kill_points}, lost {total.lost}, doubled {total.doubled}")
     return int(bool(total.failures or total.lost or total.doubled))
+
+
+@contextmanager
+def server_of_its_own() -> Iterator[None]:
+    """Let a Spark that stays run the batches; it ends with the block."""
+    from airflow_provider_scope.engines import server
+    from tests.crash.spark_world import SERVER
+
+    with tempfile.TemporaryDirectory(prefix="scope-") as folder:
+        os.environ |= {SERVER: "auto", "TMPDIR": folder}
+        tempfile.tempdir = None  # it is read again
+        try:
+            yield
+        finally:
+            for state in server.servers():
+                server.end(state, say)
 
 
 def without_jvm() -> Tally:
