@@ -89,6 +89,11 @@ class Plan:
         return declared(self.files.schema_hints) or {}
 
     @property
+    def partition_columns(self) -> dict[str, str]:
+        """The columns whose values are in the paths of the files."""
+        return declared(self.files.partition_columns) or {}
+
+    @property
     def extends_columns(self) -> bool:
         """Whether each batch may add columns to those that were inferred: texts, whatever it has there."""
         if not self.infers_columns or self.schema_evolution == "fail" or self.files.extra_columns == "ignore":

@@ -31,7 +31,7 @@ BLOCK = "{% if params.x %}a{% endif %}"
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - the mistake that is refused
 RETENTION = "delta.setTransactionRetentionDuration"
 KEYS = (
-    "roots, patterns, format, columns, schema_hints, options, max_files_per_trigger, "
+    "roots, patterns, format, columns, schema_hints, partition_columns, options, max_files_per_trigger, "
     "max_bytes_per_trigger, "
     "safety_buffer_seconds, starting_timestamp, late_files, on_changed_file, extra_columns, missing_columns, "
     "bad_records, max_bad_records, max_bad_share, fail_on_empty"
@@ -471,3 +471,20 @@ def test_a_field_that_a_spec_does_not_have_is_refused_with_the_one_that_may_be_m
         spec(**given)
 
     assert caught.value.do == do
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"columns": {"D": "int"}}, "names other than those of the files' columns"),
+        (
+            {"format": "csv", "columns": "infer", "schema_hints": {"d": "int"}},
+            "names other than those of the files' columns",
+        ),
+        ({"partition_columns": {}}, "at least one column"),
+        ({"partition_columns": {"source_file_uri": "string"}}, "virtual columns"),
+    ],
+)
+def test_columns_of_paths_are_no_columns_of_the_files(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        FileSource(**{"roots": "/in", "format": "json", "partition_columns": {"d": "date"}, **changes})

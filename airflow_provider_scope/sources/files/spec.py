@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
@@ -76,6 +76,8 @@ class FileSource(SourceSpec):
         and keeps them. With a ``schema_evolution`` that adds columns, they are texts, and new ones join them.
     :param schema_hints: With ``columns="infer"``: the types of single columns, in any form of ``columns``.
         They have these from the first batch on, even if no file has them yet.
+    :param partition_columns: Columns whose values are in the folders of a file's path, as in
+        ``d=2026-11-25/h=07``, in any form of ``columns``.
     :param options: Options of Spark's reader for the format. Those that would leave files or rows out are
         refused.
     :param max_files_per_trigger: Files in one batch at the most. None is 1,000 on Spark, and the
@@ -110,6 +112,7 @@ class FileSource(SourceSpec):
     format: Annotated[FileFormat, _format] = "sstream"
     columns: Annotated[Columns, _columns] | None = None
     schema_hints: Annotated[Columns, columns_from] | None = None
+    partition_columns: Annotated[Columns, columns_from] | None = None
     options: Mapping[str, str] | None = None
     max_files_per_trigger: Count | None = None
     max_bytes_per_trigger: Count | None = None
@@ -133,7 +136,20 @@ class FileSource(SourceSpec):
             check_options(self.options)
         if isinstance(self.columns, Mapping):
             _check_columns("columns", self.columns)
+        if isinstance(self.partition_columns, Mapping):
+            _check_columns("partition_columns", self.partition_columns)
         self._check_hints()
+        self._check_partitions()
+
+    def _check_partitions(self) -> None:
+        in_paths = self.partition_columns if isinstance(self.partition_columns, Mapping) else {}
+        in_files = {name.lower() for columns in (self.columns, self.schema_hints) for name in _names(columns)}
+        for name in in_paths:
+            if name.lower() in in_files:
+                do = "leave it out there, or here"
+                raise validation.bad(
+                    "partition_columns", name, "names other than those of the files' columns", do
+                )
 
     def _check_hints(self) -> None:
         hints = self.schema_hints
@@ -198,6 +214,10 @@ class FileSource(SourceSpec):
 
     def at(self, root: Callable[[str], str], table: Callable[[str], str]) -> Self:  # noqa: ARG002 - of others
         return replace(self, roots=tuple(dict.fromkeys(map(root, self.roots))))
+
+
+def _names(columns: Columns | None) -> Iterable[str]:
+    return columns if isinstance(columns, Mapping) else ()
 
 
 def _check_inferred(kind: str, options: Any) -> None:
@@ -290,7 +310,7 @@ REFUSED = {
     ),
     "basePath": Refused(
         "names of folders would become columns, whose types are guessed in each batch",
-        "compute them from source_file_uri in `sql`",
+        "declare them in `partition_columns`",
     ),
     "__globPaths__": Refused("other files than those of the batch would be read", "leave it out"),
     "path": Refused("other files than those of the batch would be read", "name the folders in `roots`"),

@@ -56,6 +56,8 @@ class Source:
     """Whether the bytes of the files are known to be of their encoding: see ``text_files.check_bytes``."""
     table: TableTypes | None = None
     """The table's columns, if nobody declared those of the files."""
+    partitions: T.StructType | None = None
+    """The columns whose values are in the paths of the files."""
     quarantines: bool = False
     """Whether bad records are put aside, so that what is wrong with one need not fail its file."""
 
@@ -98,6 +100,7 @@ def source_of(plan: Plan) -> Source:
         allows_missing=files.missing_columns == "null",
         infers_columns=plan.infers_columns,
         hinted=frozenset(plan.hints),
+        partitions=to_struct(plan.partition_columns) if plan.partition_columns else None,
         has_own_headers=files.format == "csv" and plan.extends_columns,
     )
 

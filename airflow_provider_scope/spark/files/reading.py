@@ -15,7 +15,7 @@ from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.failures import kind_of
 from airflow_provider_scope.spark import storage, user_sql
 from airflow_provider_scope.spark.commit import DeltaLog
-from airflow_provider_scope.spark.files import columnar, csv_files, json_files, text_files
+from airflow_provider_scope.spark.files import columnar, csv_files, json_files, partitions, text_files
 from airflow_provider_scope.spark.files.formats import (
     NUMBER,
     RAW,
@@ -105,7 +105,8 @@ def source_for(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Source:
     if metadata is None:
         return source
     words = sql_text.words(plan.sql)
-    virtual = to_struct({name: kind for name, kind in VIRTUAL.items() if name in words})
+    names = {name: kind for name, kind in VIRTUAL.items() if name in words}
+    virtual = to_struct({**plan.partition_columns, **names})
 
     def over_none(columns: T.StructType) -> DataFrame:
         rows = spark.createDataFrame([], T.StructType([*columns, *virtual]))
@@ -121,6 +122,8 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     """
     if source.format in TEXT_FORMATS:
         storage.check_bzip2(spark, entry)
+    if source.partitions:
+        partitions.check(spark, entry, source.partitions)
     return _FORMATS[source.format](spark, entry, source)
 
 
@@ -130,14 +133,23 @@ def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -
     :param data: The columns of the source, and ``FILE``.
     """
     virtual_names = [name for name in VIRTUAL if name in sql_text.words(plan.sql)]
-    data = _with_virtual_columns(spark, data, entry, virtual_names) if virtual_names else data.drop(FILE)
+    of_paths = to_struct(plan.partition_columns)
+    partitions.check_names(of_paths, data.columns)
+    if virtual_names or of_paths.fields:
+        data = _with_virtual_columns(spark, data, entry, virtual_names, of_paths)
+    else:
+        data = data.drop(FILE)
     return _once(user_sql.selected(spark, plan, data, entry.seq), virtual_names)
 
 
 def _with_virtual_columns(
-    spark: SparkSession, data: DataFrame, entry: OffsetEntry, virtual_names: list[str]
+    spark: SparkSession,
+    data: DataFrame,
+    entry: OffsetEntry,
+    virtual_names: list[str],
+    of_paths: T.StructType,
 ) -> DataFrame:
-    """Add the virtual columns that the SQL names, with the values of the log.
+    """Add the columns of the paths, and the virtual columns that the SQL names, with the values of the log.
 
     Spark's own ``_metadata`` is percent-encoded and shows the state at planning.
     """
@@ -149,13 +161,15 @@ def _with_virtual_columns(
             "source_file_length": file.size_bytes,
             "created": file.created_ms,
             "modified": file.modified_ms,
+            **texts,
         }
-        for file in entry.files
+        for file, texts in zip(entry.files, partitions.rows_of(entry, of_paths), strict=True)
     ]
     sizes_and_times = "source_file_length bigint, created bigint, modified bigint"
-    kinds = f"_scope_key string, source_file_uri string, {sizes_and_times}"
-    files = literal_rows(spark, rows, kinds).selectExpr(
+    kinds = ["_scope_key string, source_file_uri string", sizes_and_times, *partitions.text_columns(of_paths)]
+    files = literal_rows(spark, rows, ", ".join(kinds)).selectExpr(
         "*",
+        *partitions.values(of_paths),
         "timestamp_millis(created) AS source_file_created",
         "timestamp_millis(modified) AS source_file_modified",
         "true AS _scope_found",
@@ -166,8 +180,8 @@ def _with_virtual_columns(
     joined = keyed.join(F.broadcast(files), "_scope_key", "left")
     message = F.concat(F.lit("rows of a file that is not in the batch: "), F.col("_scope_key"))
     virtual = [
-        F.when(F.col("_scope_found"), F.col(name)).otherwise(F.raise_error(message)).alias(name)
-        for name in virtual_names
+        F.when(F.col("_scope_found"), F.col(quoted(name))).otherwise(F.raise_error(message)).alias(name)
+        for name in [*of_paths.names, *virtual_names]
     ]
     return joined.select(*[F.col(quoted(name)) for name in names], *virtual)
 

@@ -112,12 +112,13 @@ def table_types(
     """
     columns = of_table(metadata)
     rule = write_rules.Scd2Rule.of(plan.write) if plan.write.get("kind") == "scd2" else None
-    scd2_columns = {name.lower() for name in (*rule.validity, rule.version)} if rule else set()
+    of_others = {name.lower() for name in (*rule.validity, rule.version)} if rule else set()
+    of_others |= {name.lower() for name in plan.partition_columns}
     nullable = {field.name.lower() for field in columns if field.nullable and not is_computed(field)}
     kinds = T.StructType([T.StructField(f.name, bare_type(f.dataType)) for f in columns])
     return TableTypes(
         columns=kinds,
-        nullable=frozenset(nullable - scd2_columns),
+        nullable=frozenset(nullable - of_others),
         select=select,
         has_one_from=len(_FROM.findall(plan.sql)) == 1,
         widens=plan.schema_evolution == "widen",

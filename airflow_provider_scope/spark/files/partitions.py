@@ -1,0 +1,119 @@
+"""Columns whose values are in the paths of the files: ``…/d=2026-11-25/h=07/a.parquet``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.spark.files.listing import KEPT, Problem, bad_files, literal_rows
+from airflow_provider_scope.spark.values import Converted, convert
+from airflow_provider_scope.sql import literal, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql import types as T  # noqa: N812
+
+    from airflow_provider_scope.protocol.records import OffsetEntry
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""How Hive, Spark and others write NULL in a path."""
+_PATH_HINT = "move the file, or correct `partition_columns`; names are compared exactly"
+_TYPE_HINT = "declare it as string in `partition_columns`, and use try_cast in the SELECT"
+
+
+def texts_of(path: str, names: Sequence[str]) -> list[str | None]:
+    """Read the texts that the folders of a path have for columns; None is NULL.
+
+    :raises ValueError: It has none for a column, or several, or one that is not UTF-8; it says which.
+    """
+    texts: dict[str, list[str]] = {}
+    for folder in path.split("/")[:-1]:
+        name, sign, text = folder.partition("=")
+        if sign:
+            texts.setdefault(unquote(name), []).append(text)
+    for name in names:
+        if len(texts.get(name, ())) != 1:
+            raise ValueError(f"its path has {'more than one' if name in texts else 'no'} folder {name}=…")
+    try:
+        return [
+            None if texts[name] == [_NULL] else unquote(texts[name][0], errors="strict") for name in names
+        ]
+    except UnicodeDecodeError:
+        raise ValueError("its path has a value that is not UTF-8 when it is decoded") from None
+
+
+def rows_of(entry: OffsetEntry, columns: T.StructType) -> list[dict[str, str | None]]:
+    """Read the texts of each file of a batch: ``p0``, ``p1`` and so on.
+
+    :raises BadFileError: A path does not have one for each column.
+    """
+    problems, rows = [], []
+    for path in entry.paths:
+        try:
+            texts = texts_of(path, columns.names)
+        except ValueError as err:
+            problems.append(Problem(path, str(err), hint=_PATH_HINT))
+        else:
+            rows.append({f"p{place}": text for place, text in enumerate(texts)})
+    if problems:
+        raise bad_files(entry, problems)
+    return rows
+
+
+def text_columns(columns: T.StructType) -> list[str]:
+    """List the columns of the texts, with their types."""
+    return [f"p{place} string" for place, _ in enumerate(columns)]
+
+
+def values(columns: T.StructType) -> list[str]:
+    """Write SQL of the typed values over the texts, under the names of the columns."""
+    return [
+        f"{_converted(place, field).value} AS {quoted(field.name)}" for place, field in enumerate(columns)
+    ]
+
+
+def check(spark: SparkSession, entry: OffsetEntry, columns: T.StructType) -> None:
+    """Check that the path of each file of a batch has a value for each column, of its type.
+
+    :raises BadFileError: As said.
+    """
+    rows = [{"path": path, **row} for path, row in zip(entry.paths, rows_of(entry, columns), strict=True)]
+    cases = []
+    for place, field in enumerate(columns):
+        if is_exact := _converted(place, field).is_exact:
+            words = literal(f", which is not {field.dataType.simpleString()}")
+            rule = f"concat({literal(f'its path has {field.name}=')}, p{place}, {words})"
+            cases.append(f"WHEN p{place} IS NOT NULL AND NOT coalesce({is_exact}, false) THEN {rule}")
+    if not cases:
+        return
+    texts = literal_rows(spark, rows, ", ".join(["path string", *text_columns(columns)]))
+    wrong = texts.select("path", F.expr(f"CASE {' '.join(cases)} END").alias("wrong"))
+    if bad := wrong.where("wrong IS NOT NULL").collect():
+        raise bad_files(entry, [Problem(row.path, row.wrong, hint=_TYPE_HINT) for row in bad])
+
+
+def check_names(columns: T.StructType, names: Sequence[str]) -> None:
+    """Refuse columns of paths that the files have, too.
+
+    :param names: The columns of the files.
+    :raises InputError: As said.
+    """
+    in_files = {name.lower() for name in names}
+    both = [name for name in columns.names if name.lower() in in_files]
+    if both:
+        raise InputError(
+            f"The files have columns that partition_columns names, too: {', '.join(both)}.",
+            kept=KEPT,
+            do="leave them out of partition_columns; or declare `columns` without them, and set "
+            'extra_columns="ignore"',
+        )
+
+
+def _converted(place: int, field: T.StructField) -> Converted:
+    # Without the reader's options: they say how values are written in the files.
+    return convert(f"p{place}", field.dataType, field.name, {})
