@@ -124,6 +124,10 @@ class MicroBatchExecution:
         if self.first_batch is None:
             self.first_batch = self.view.open[0].seq if self.view.open else self.view.next_seq
         else:
+            self.request = _rest_of(request, self.first_batch, self.view)
+            if self.request.refresh != request.refresh:
+                self.view = self.open(self.request)
+            request = self.request
             report.batches += recorded(self.log, self.view, self.first_batch)
         if request.loads_files_again:
             self._read_loaded()
@@ -273,6 +277,9 @@ class MicroBatchExecution:
             else:
                 logger.info("batch %d was logged by another run; planning the rest", entry.seq)
                 pending = None
+        if pending is None and not self.source.one_at_a_time:  # all was logged before the run waited
+            pending = self.pending(request, self.view, self.report, refresh=False)
+            self._warn()
         self.report.pending_files = pending.remaining if pending else 0
 
     def _warn(self) -> None:
@@ -398,3 +405,13 @@ class MicroBatchExecution:
 def _addressed(request: Request, open_batches: Sequence[OffsetEntry]) -> Address:
     """Return what completes the commands of an error: the batch is the oldest that is open."""
     return replace(request.address, batch=open_batches[0].seq if open_batches else None)
+
+
+def _rest_of(request: Request, first_batch: int, view: LogView) -> Request:
+    """Return what a run that has waited is still to do: it does not begin its refresh again.
+
+    :param first_batch: Where it began. What was open then counts as one of its batches.
+    """
+    has_refreshed = view.refresh_start is not None and view.refresh_start >= first_batch
+    left = request.max_batches and max(0, request.max_batches - (view.next_seq - first_batch))
+    return replace(request, refresh=request.refresh and not has_refreshed, max_batches=left)

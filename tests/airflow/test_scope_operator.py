@@ -59,7 +59,10 @@ def test_a_dag_loads_its_files_by_one_job(run_dag, world):
     assert world.rows_are_those_of(1, 2)
 
 
-def test_a_long_job_frees_the_worker_and_is_waited_for_by_the_trigger(run_dag, world, monkeypatch):
+@pytest.mark.parametrize("full_refresh", [False, True])
+def test_a_long_job_frees_the_worker_and_is_waited_for_by_the_trigger(
+    run_dag, world, monkeypatch, full_refresh
+):
     monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
     monkeypatch.setattr(job_trigger, "SHORTEST_HOLD_SECONDS", 0.2)
     world.open(state_seconds={"Running": 1.0})
@@ -74,7 +77,7 @@ def test_a_long_job_frees_the_worker_and_is_waited_for_by_the_trigger(run_dag, w
 
     monkeypatch.setattr(job_trigger.JobTrigger, "_watch", watched)
     with DAG("scope_deferred", schedule=None) as dag:
-        load(world, deferrable=True, poll_interval=0.2)
+        load(world, deferrable=True, poll_interval=0.2, full_refresh=full_refresh)
 
     run = run_dag(dag)
 
