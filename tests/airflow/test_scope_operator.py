@@ -149,6 +149,8 @@ def test_a_trigger_is_stored_as_ids_and_numbers():
             "poll_interval": 3,
             "deadline": 7.5,
             "first_batch": None,
+            "events": None,
+            "storage_conn_id": None,
         },
     )
 

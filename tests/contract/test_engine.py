@@ -168,6 +168,7 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
             report=lambda _: None,
             log_file=tmp_path / "spark.log",
             new_id=lambda: "plan",
+            task="dag.task",
         )
         return Subject(world, engine)
     return Subject(world, world.engine(open_gate))

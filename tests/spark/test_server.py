@@ -188,8 +188,8 @@ def types(folder: str, engine: str, *words: str) -> None:
     """Type a command where Airflow has the task of a pipeline, and no database, which takes long to make."""
     from airflow.cli.cli_parser import get_parser
     from airflow.sdk import DAG
-    from airflow.utils import cli
 
+    from airflow_provider_scope.cli import tasks
     from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 
     with DAG("dag", schedule=None) as dag:
@@ -200,7 +200,7 @@ def types(folder: str, engine: str, *words: str) -> None:
             engine={"server": engine},
         )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "get_bagged_dag", lambda *_: dag)
+        patch.setattr(tasks, "find_dag", lambda *_: dag)
         args = get_parser().parse_args(["scope", "spark-server", *words])
         args.func(args)
 
