@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError
 from tests.spark.conftest import Bench
 from tests.spark.test_inference import CSV, JSON, columns_said
+from tests.spark.test_merge_rules import merge
 
 pytestmark = pytest.mark.spark
 
@@ -247,3 +248,37 @@ def test_real_records_whose_numbers_drift_are_loaded_for_twenty_batches(bench):
 
     expected = Counter(_values_text(_text(car)) for car in cars)
     assert _loaded(bench) == (expected, Counter())
+
+
+def test_records_that_drift_and_come_late_are_merged_in_the_order_of_the_source(bench):
+    """Columns that come later, columns of the path, deletes and a sequence, all in one table."""
+    chance = random.Random(1)
+    events, newest = [], {}
+    for at in range(120):
+        keys = chance.sample(["v", "w", "x-y", "é"], chance.randint(0, 3))
+        more = {key: chance.choice(["t", 1, 1.50, {"a": [1, 2]}, True]) for key in keys}
+        record = {"id": chance.randint(1, 15), "at": at, **more}
+        day = chance.choice(["2026-11-25", "2026-11-26"])
+        gone = chance.random() < 0.2
+        events.append((day, {**record, "gone": True} if gone else record))
+        newest[record["id"]] = None if gone else {"d": day, **record}
+    chance.shuffle(events)
+    hints = {"id": "bigint", "at": "bigint", "gone": "boolean"}
+    write = merge("upsert", primary_key=["id"], sequence_by="at", hard_delete="gone")
+
+    for number in range(4):
+        lines: dict[str, str] = {"2026-11-25": "", "2026-11-26": ""}
+        for day, record in events[number::4]:
+            lines[day] += json.dumps(record) + "\n"
+        files = [bench.text(f"d={day}/{number}.json", text) for day, text in lines.items()]
+        batch = bench.batch(number, *files)
+        bench.run_plan(
+            batch, **JSON, **ADD, schema_hints=hints, partition_columns={"d": "string"}, write=write
+        )
+
+    def text(name: str, value: Any) -> Any:
+        return value if name in ("id", "at") or isinstance(value, str) else json.dumps(value)
+
+    rows = [{name: value for name, value in row.items() if value is not None} for row in bench.rows()]
+    expected = [{name: text(name, value) for name, value in row.items()} for row in newest.values() if row]
+    assert sorted(rows, key=lambda row: row["id"]) == sorted(expected, key=lambda row: row["id"])
