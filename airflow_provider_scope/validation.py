@@ -74,6 +74,15 @@ def number(argument: str, value: Any, *, at_least: float, whole: bool = True, ne
     return result
 
 
+def share(argument: str, value: Any) -> Any:
+    """Check a share of something, from 0 to 1, or None."""
+    result = number(argument, value, at_least=0, whole=False)
+    if isinstance(result, int | float) and result > 1:
+        do = f"write {result / 100:g} for {result:g} percent"
+        raise bad(argument, value, "a share from 0 to 1, or None", do)
+    return result
+
+
 def switch(argument: str, value: Any) -> bool | None:
     """Read a boolean, or the text to which a template rendered it; None if it is not rendered yet."""
     if isinstance(value, bool):
@@ -177,6 +186,7 @@ def mapping(argument: str, value: Any) -> Any:
 Count = Annotated[int, partial(number, at_least=1)]
 Whole = Annotated[int, partial(number, at_least=0)]
 Amount = Annotated[float, partial(number, at_least=0, whole=False)]
+Share = Annotated[float, share]
 Flag = Annotated[bool, switch]
 Several = Annotated[Sequence[str], partial(texts, needed=True)]
 Instant = Annotated[datetime | str, instant]

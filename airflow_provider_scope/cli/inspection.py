@@ -211,6 +211,8 @@ def _show_counts(log: CheckpointLog) -> None:
         changes.update(record.changes)
     if changes:
         say(f"changed     {changes_text(changes)}; {_batches_text(newest)}")
+    for line in bad_records.warned_lines(bad_records.total_warned(record.warned for record in newest)):
+        say(f"warned      {line}; {_batches_text(newest)}")
     quarantined = bad_records.total(record.quarantined for record in newest)
     if not quarantined:
         return

@@ -20,6 +20,7 @@ _SHIPPED = (
     "__init__.py",
     "columns.py",
     "exceptions.py",
+    "expectations.py",
     "failures.py",
     "sql.py",
     "validation.py",

@@ -23,6 +23,7 @@ from airflow_provider_scope.exceptions import (
     SparkJobFailedError,
     StorageError,
 )
+from airflow_provider_scope.expectations import expectations
 from airflow_provider_scope.protocol.engine import Engine
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.spark import plan as plans
@@ -104,7 +105,7 @@ class PlanEngine(Engine):
             partition_by=tuple(table.partition_by),
             properties=dict(table.properties or {}),
             schema_evolution=table.schema_evolution,
-            expect=dict(table.expect or {}),
+            expect=expectations(table.expect),
             quarantines=tuple(quarantines),
             first=work.first,
             fence=fence,

@@ -337,7 +337,7 @@ def _plain(value: Any) -> Any:
         if isinstance(value, WriteSpec):
             return write_to_dict(value)
         return {name: _plain(inner) for name, inner in validation.to_dict(value).items()}
-    return dict(value) if isinstance(value, Mapping) else value
+    return {name: _plain(inner) for name, inner in value.items()} if isinstance(value, Mapping) else value
 
 
 def _is_mapped(ti: Any) -> bool:

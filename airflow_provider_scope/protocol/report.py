@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import EmptyRefreshError, SourceEmptyError
@@ -16,7 +16,7 @@ from airflow_provider_scope.values import FileEntry, base_name, iso_time, printa
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_provider_scope.protocol.bad_records import Quarantined
+    from airflow_provider_scope.protocol.bad_records import Quarantined, Warned
     from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
 
 
@@ -111,6 +111,11 @@ class RunReport:
         return bad_records.total(batch.record.quarantined for batch in self.batches)
 
     @property
+    def warned(self) -> dict[str, Warned]:
+        """Rule of the level ``warn`` -> the rows of the committed batches that break it."""
+        return bad_records.total_warned(batch.record.warned for batch in self.batches)
+
+    @property
     def changes(self) -> Counter[str]:
         """Rows that row-level writes inserted, updated, deleted, …, in this order."""
         totals: Counter[str] = Counter()
@@ -120,8 +125,8 @@ class RunReport:
 
     @property
     def warning_texts(self) -> list[str]:
-        """What the warnings say, each text once."""
-        return list(dict.fromkeys(self.warnings.values()))
+        """What the warnings say, each text once, and which rules rows break that were loaded."""
+        return [*dict.fromkeys(self.warnings.values()), *bad_records.warned_lines(self.warned)]
 
     @property
     def loaded_nothing(self) -> bool:
@@ -250,6 +255,7 @@ class RunReport:
             "superseded": list(self.superseded)[:20],
             "pending_files": self.pending_files,
             "quarantined": _most(self.quarantined),
+            "warned": _most_warned(self.warned),
             "changes": dict(self.changes),
             "warnings": [text[:WARNING_LENGTH] for text in self.warning_texts],
             "left_out": dict(self.left_out.counts),
@@ -266,6 +272,8 @@ class RunReport:
                 value["why"] = value["why"][:-100]  # folders named in another script than Latin
             elif value["warnings"]:
                 value["warnings"].pop()
+            elif value["warned"]:
+                value["warned"].popitem()
             else:
                 break
         return value
@@ -316,6 +324,12 @@ def _most(quarantined: Mapping[str, Quarantined]) -> dict[str, dict[str, Any]]:
             "rules": {**rules, "other rules": other_count} if other_count else rules,
         }
     return value
+
+
+def _most_warned(warned: Mapping[str, Warned]) -> dict[str, dict[str, int]]:
+    """Count the rows that break the most frequent rules of the level ``warn``."""
+    broken = [(rule, rows) for rule, rows in warned.items() if rows.count]
+    return {rule[:NAME_LENGTH]: asdict(rows) for rule, rows in broken[:RULES_AT_MOST]}
 
 
 def json_length(value: object) -> int:

@@ -391,6 +391,7 @@ def record_commit(
             written_bytes=committed.written_bytes,
             abandoned=committed.abandoned,
             quarantined=committed.quarantined,
+            warned=committed.warned,
             changes=committed.changes,
             columns=committed.columns,
             state=state,

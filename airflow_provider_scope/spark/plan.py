@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from airflow_provider_scope.columns import declared, with_hints
 from airflow_provider_scope.exceptions import CheckpointVersionError
+from airflow_provider_scope.expectations import Expectation
 from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
 from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.sources.kinds import AnySource
 
 if TYPE_CHECKING:
+    from airflow_provider_scope.expectations import Level
     from airflow_provider_scope.sources.spec import SourceSpec
 
 FORMAT = 1
@@ -51,7 +53,7 @@ class Plan:
     partition_by: tuple[str, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
     schema_evolution: str = "fail"
-    expect: dict[str, str] = field(default_factory=dict)
+    expect: dict[str, Expectation] = field(default_factory=dict)
     quarantines: tuple[str, ...] = ()
     """The tables that ever took what could not be loaded; the last one does now."""
     write: dict[str, Any] = field(default_factory=dict)
@@ -87,6 +89,19 @@ class Plan:
     def hints(self) -> dict[str, str]:
         """The types that ``schema_hints`` says."""
         return declared(self.files.schema_hints) or {}
+
+    @property
+    def has_quarantine(self) -> bool:
+        """Whether what cannot be loaded is put aside."""
+        return self.source is not None and self.source.puts_bad_records_aside
+
+    def rules(self, *levels: Level) -> dict[str, Expectation]:
+        """Return the rules of ``expect`` with one of these levels."""
+        return {
+            name: rule
+            for name, rule in self.expect.items()
+            if rule.level(has_quarantine=self.has_quarantine) in levels
+        }
 
     @property
     def partition_columns(self) -> dict[str, str]:
@@ -188,6 +203,7 @@ def decode(data: bytes) -> Plan:
         )
     for name in ("batches", "quarantines", "partition_by"):
         value[name] = tuple(value[name])
+    value["expect"] = {name: Expectation(**rule) for name, rule in value["expect"].items()}
     if source := value["source"]:
         value["source"] = _SOURCES[source.pop("kind")](**source)
     return Plan(**value)

@@ -1,5 +1,6 @@
 """What users write: frozen, validated values, or plain dicts of the same fields."""
 
+from airflow_provider_scope.expectations import Expectation
 from airflow_provider_scope.sources.cursor.spec import Cursor, JdbcSource, TableSource
 from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.files.spec import FileSource
@@ -13,6 +14,7 @@ __all__ = [
     "CdfSource",
     "Checkpoint",
     "Cursor",
+    "Expectation",
     "FileSource",
     "JdbcSource",
     "Merge",

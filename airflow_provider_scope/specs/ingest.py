@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import check_order
 from airflow_provider_scope.exceptions import SqlError
+from airflow_provider_scope.expectations import check_levels
 from airflow_provider_scope.sources.files.spec import VIRTUAL_COLUMNS, FileSource
 from airflow_provider_scope.sources.kinds import BY_FIELD, AnySource
 from airflow_provider_scope.specs import capabilities
@@ -122,6 +123,7 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
     capabilities.check(capabilities.TOGETHER, {**values, **ends})
     window = window_from(ends)
     _check_sql(values)
+    _check_rules(values)
     if values["write"] is not None:
         _check_write(values["write"], values["sql"], values["source"], values["table"])
     if any(values[name] is None for name in _SPECS) or validation.is_deferred(values["sql_params"]):
@@ -139,6 +141,16 @@ def _check_sql(values: Mapping[str, Any]) -> None:
     columns = source.declared_columns if source else None
     if sql != SELECT_ALL and columns is not None:
         check_select(sql, columns)
+
+
+def _check_rules(values: Mapping[str, Any]) -> None:
+    """Check the rules of the table against the source, if both are known; SCOPE jobs refuse all rules."""
+    table, source = values["table"], values["source"]
+    is_of_jobs = isinstance(values["engine"], ScopeEngine)
+    if table is None or source is None or is_of_jobs or validation.is_deferred(table.expect):
+        return
+    if not (isinstance(source, FileSource) and validation.is_deferred(source.bad_records)):
+        check_levels(table.expect, has_quarantine=source.puts_bad_records_aside)
 
 
 def _params(value: Any) -> Any:

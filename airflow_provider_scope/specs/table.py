@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import Columns, columns_from
+from airflow_provider_scope.expectations import Expectation, rules_from
 
 _RULE = re.compile(r"\w[\w .-]{0,99}")
 """The name of a rule: it stands in messages."""
@@ -26,9 +27,9 @@ class TableSpec:
     :param properties: Table properties, such as ``{"delta.enableChangeDataFeed": "true"}``.
     :param schema_evolution: What happens with columns and types that the table does not have: "fail", or
         "add" columns, or "widen" types as well.
-    :param expect: Name of a rule -> SQL predicate over the columns of the SELECT. A batch with a row for
-        which it is not true (NULL is not) is not committed; with ``FileSource(bad_records="quarantine")``
-        such rows are quarantined.
+    :param expect: Name of a rule -> SQL predicate over the columns of the SELECT, or an ``Expectation``. A
+        batch with a row for which it is not true (NULL is not) is not committed; with
+        ``FileSource(bad_records="quarantine")`` such rows are quarantined.
     :param quarantine: Folder of the Delta table for what is quarantined, on the store of the table. None is
         the table's own folder with ``_quarantine`` appended to its name.
     :raises InputError: A value is not valid.
@@ -38,7 +39,7 @@ class TableSpec:
     partition_by: Sequence[str] = ()
     properties: Mapping[str, str] | None = None
     schema_evolution: Literal["fail", "add", "widen"] = "fail"
-    expect: Mapping[str, str] | None = None
+    expect: Annotated[Mapping[str, str | Expectation], rules_from] | None = None
     quarantine: str | None = None
 
     def __post_init__(self) -> None:
@@ -86,9 +87,8 @@ class TableSpec:
             return
         if not self.expect:
             raise validation.bad("expect", self.expect, "at least one rule, or None")
-        for name, predicate in self.expect.items():
+        for name in self.expect:
             if not validation.is_deferred(name) and not _RULE.fullmatch(name):
                 raise validation.bad(
                     "expect", name, "names of at most 100 letters, digits, spaces, '_', '-' and '.'"
                 )
-            validation.text(f"expect[{name!r}]", predicate)

@@ -11,7 +11,7 @@ from airflow_provider_scope import validation
 from airflow_provider_scope.columns import INFER, Columns, columns_from
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.sources.spec import SourceSpec
-from airflow_provider_scope.validation import Amount, Count, Flag, Instant, Several, Whole
+from airflow_provider_scope.validation import Count, Flag, Instant, Several, Share, Whole
 from airflow_provider_scope.values import usual_pattern
 
 FileFormat = Literal["sstream", "parquet", "csv", "json", "text", "orc"]
@@ -124,7 +124,7 @@ class FileSource(SourceSpec):
     missing_columns: MissingColumns = "fail"
     bad_records: BadRecords = "fail"
     max_bad_records: Whole | None = None
-    max_bad_share: Amount | None = None
+    max_bad_share: Share | None = None
     fail_on_empty: Flag | str = False
 
     def __post_init__(self) -> None:
@@ -162,10 +162,6 @@ class FileSource(SourceSpec):
             _check_columns("schema_hints", hints)
 
     def _check_limits(self) -> None:
-        share = self.max_bad_share
-        if isinstance(share, int | float) and share > 1:
-            do = f"write {share / 100:g} for {share:g} percent"
-            raise validation.bad("max_bad_share", share, "a share from 0 to 1, or None", do)
         for name in ("max_bad_records", "max_bad_share"):
             value = getattr(self, name)
             if not (value is None or validation.is_deferred(value)) and self.bad_records == "fail":

@@ -1,0 +1,118 @@
+"""Rules that the rows of the SELECT keep: what users write of them, and what the counts of a batch mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - the annotations are read at run time
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from airflow_provider_scope import validation
+
+Level = Literal["warn", "quarantine", "fail"]
+
+
+@validation.checked
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A rule for each row of the SELECT, and what becomes of a row that breaks it.
+
+    :param predicate: SQL over the columns of the SELECT. A row breaks the rule if it is false or NULL.
+    :param on_violation: ``"warn"`` loads the row, counts it, and warns. ``"quarantine"`` puts it into the
+        quarantine, which a ``FileSource(bad_records="quarantine")`` has. ``"fail"`` fails the batch. None is
+        ``"quarantine"`` with such a source, and ``"fail"`` with any other.
+    :param max_share: A batch fails if a larger share than this (0 to 1) of the rows of its SELECT breaks
+        the rule, and nothing of it is written. None is no limit.
+    :raises InputError: A value is not valid.
+    """
+
+    predicate: str
+    on_violation: Level | None = field(default=None, kw_only=True)
+    max_share: validation.Share | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the fields together; values that are templates are let through."""
+        validation.text("predicate", self.predicate)
+        if self.on_violation == "fail" and self.max_share is not None:
+            raise validation.bad(
+                "max_share",
+                self.max_share,
+                "None with on_violation='fail'",
+                "leave it out: one row that breaks the rule fails the batch; or set on_violation='warn'",
+            )
+
+    def level(self, *, has_quarantine: bool) -> Level:
+        """Return what becomes of a row that breaks the rule."""
+        return self.on_violation or ("quarantine" if has_quarantine else "fail")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it says no more than a predicate alone."""
+        return self.on_violation is None and self.max_share is None
+
+
+def rules_from(argument: str, value: Any) -> Any:
+    """Check the rules of a table; a dict of the fields becomes an ``Expectation``, and text stays text."""
+    validation.mapping(argument, value)
+    if value is None or validation.is_deferred(value):
+        return value
+    return {name: _rule(f"{argument}[{name!r}]", rule) for name, rule in value.items()}
+
+
+def _rule(argument: str, value: Any) -> Any:
+    if isinstance(value, Expectation | Mapping):
+        return validation.from_dict(Expectation, argument, value)
+    return validation.text(argument, value)
+
+
+def expectations(rules: Mapping[str, str | Expectation] | None) -> dict[str, Expectation]:
+    """Return all rules in the same form: a text is a predicate alone."""
+    return {
+        name: rule if isinstance(rule, Expectation) else Expectation(rule)
+        for name, rule in (rules or {}).items()
+    }
+
+
+def check_levels(rules: Mapping[str, str | Expectation] | None, *, has_quarantine: bool) -> None:
+    """Refuse what needs a quarantine where there is none.
+
+    :raises InputError: As said, with the rule.
+    """
+    for name, rule in () if has_quarantine else expectations(rules).items():
+        if rule.on_violation == "quarantine":
+            raise validation.bad(
+                f"expect[{name!r}].on_violation",
+                rule.on_violation,
+                "'warn' or 'fail' with a source without a quarantine",
+                "set bad_records='quarantine' in the FileSource; other sources have no quarantine",
+            )
+        if rule.on_violation is None and rule.max_share is not None:
+            raise validation.bad(
+                f"expect[{name!r}].max_share",
+                rule.max_share,
+                "None without on_violation, with a source without a quarantine",
+                "set on_violation='warn'; as it is, one row that breaks the rule fails the batch",
+            )
+
+
+def over_share(rules: Mapping[str, Expectation], broken: Mapping[str, int], rows: int) -> dict[str, str]:
+    """Find the rules that more rows of a batch break than their share allows.
+
+    :param broken: Rule -> how many rows break it; a row counts for each rule that it breaks.
+    :param rows: How many rows the SELECT gave.
+    :return: Rule -> what is wrong, in words.
+    """
+    limits = {name: rules[name].max_share for name in broken}
+    return {
+        name: f"{broken[name]:,} of {rows:,} rows break the rule {name!r} ({rules[name].predicate}), which is "
+        f"more than max_share={limit:g}"
+        for name, limit in limits.items()
+        if limit is not None and broken[name] / max(rows, 1) > limit
+    }
+
+
+def relaxed(rules: Mapping[str, Expectation], level: Level) -> dict[str, Expectation]:
+    """Return the rules without limits, and with another level where they do not only warn."""
+    return {
+        name: replace(rule, on_violation="warn" if rule.on_violation == "warn" else level, max_share=None)
+        for name, rule in rules.items()
+    }
