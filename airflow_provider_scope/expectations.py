@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - the annotations are read at run time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from airflow_provider_scope import validation
+from airflow_provider_scope.values import counted
 
 Level = Literal["warn", "quarantine", "fail"]
+RULE_HINT = "correct the rule or the SELECT"
+"""What may help with a row that fails its batch by a rule which does not say so itself."""
+LEVEL_HINT = f"{RULE_HINT}, or set another on_violation"
+"""The same of a rule that says so."""
+SHARE_HINT = f"{RULE_HINT}, or raise max_share"
+"""The same of a rule that too many rows break."""
 
 
 @validation.checked
@@ -94,25 +101,61 @@ def check_levels(rules: Mapping[str, str | Expectation] | None, *, has_quarantin
             )
 
 
-def over_share(rules: Mapping[str, Expectation], broken: Mapping[str, int], rows: int) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class RuleCount:
+    """How many rows break a rule."""
+
+    count: int
+    out_of: int
+    """How many rows the SELECT gave."""
+
+    @property
+    def share(self) -> float:
+        """The part of the rows, from 0 to 1."""
+        return self.count / max(self.out_of, 1)
+
+    def text(self, rule: str) -> str:
+        """Write it for people: ``3 of 40 rows (7.5%) break the rule 'named'``."""
+        verb = "breaks" if self.count == 1 else "break"
+        of_rows = f"{self.count:,} of {counted(self.out_of, 'row')}"
+        return f"{of_rows} ({100 * self.share:.3g}%) {verb} the rule {rule!r}"
+
+
+def total(counts: Iterable[Mapping[str, RuleCount]]) -> dict[str, RuleCount]:
+    """Add up the counts of several batches, rule by rule; the most frequent comes first."""
+    sums: dict[str, RuleCount] = {}
+    for rules in counts:
+        for rule, rows in rules.items():
+            so_far = sums.get(rule, RuleCount(0, 0))
+            sums[rule] = RuleCount(so_far.count + rows.count, so_far.out_of + rows.out_of)
+    return dict(sorted(sums.items(), key=lambda pair: -pair[1].count))
+
+
+def lines(counts: Mapping[str, RuleCount]) -> list[str]:
+    """Write a line for each rule that a row breaks."""
+    return [rows.text(rule) for rule, rows in counts.items() if rows.count]
+
+
+def over_share(rules: Mapping[str, Expectation], counts: Mapping[str, RuleCount]) -> dict[str, str]:
     """Find the rules that more rows of a batch break than their share allows.
 
-    :param broken: Rule -> how many rows break it; a row counts for each rule that it breaks.
-    :param rows: How many rows the SELECT gave.
+    :param counts: Rule -> the rows that break it; a row counts for each rule that it breaks.
     :return: Rule -> what is wrong, in words.
     """
-    limits = {name: rules[name].max_share for name in broken}
+    limits = {name: rules[name].max_share for name in counts}
     return {
-        name: f"{broken[name]:,} of {rows:,} rows break the rule {name!r} ({rules[name].predicate}), which is "
-        f"more than max_share={limit:g}"
+        name: f"{counts[name].text(name)} ({rules[name].predicate}), which is more than max_share={limit:g}"
         for name, limit in limits.items()
-        if limit is not None and broken[name] / max(rows, 1) > limit
+        if limit is not None and counts[name].share > limit
     }
 
 
 def relaxed(rules: Mapping[str, Expectation], level: Level) -> dict[str, Expectation]:
-    """Return the rules without limits, and with another level where they do not only warn."""
-    return {
-        name: replace(rule, on_violation="warn" if rule.on_violation == "warn" else level, max_share=None)
+    """Return the rules with another level where they do not only warn; if they have it, without limits."""
+    result = {
+        name: rule if rule.on_violation == "warn" else replace(rule, on_violation=level)
         for name, rule in rules.items()
     }
+    if result != rules:
+        return result
+    return {name: replace(rule, max_share=None) for name, rule in rules.items()}

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_scope import expectations
 from airflow_provider_scope.cli import targets
 from airflow_provider_scope.cli.output import (
     SHOWN_AT_MOST,
@@ -211,7 +212,7 @@ def _show_counts(log: CheckpointLog) -> None:
         changes.update(record.changes)
     if changes:
         say(f"changed     {changes_text(changes)}; {_batches_text(newest)}")
-    for line in bad_records.warned_lines(bad_records.total_warned(record.warned for record in newest)):
+    for line in expectations.lines(expectations.total(record.warned for record in newest)):
         say(f"warned      {line}; {_batches_text(newest)}")
     quarantined = bad_records.total(record.quarantined for record in newest)
     if not quarantined:
@@ -368,6 +369,7 @@ def _read(args: Namespace, execution: MicroBatchExecution, entry: OffsetEntry, c
     args.facts.update(
         rows=findings.rows,
         bad=findings.bad,
+        warned=findings.warned,
         refusals=[facts_of(error) for error in findings.refusals],
     )
     if not findings.refusals:
@@ -375,10 +377,12 @@ def _read(args: Namespace, execution: MicroBatchExecution, entry: OffsetEntry, c
         say(f"batch {entry.seq} can be loaded{rows}")
     else:
         say(f"batch {entry.seq} cannot be loaded: {counted(len(findings.refusals), 'reason')}, see below")
-    if findings.bad:
-        say("quarantined" if not findings.refusals else "bad in it")
-    for line in findings.bad:
-        say(f"  {line}")
+    sections = {"quarantined": findings.bad, "loaded with a warning": findings.warned}
+    if findings.refusals:
+        sections = {"bad in it": (*findings.bad, *findings.warned)}
+    for title, lines in sections.items():
+        for line in [title, *[f"  {line}" for line in lines]] if lines else ():
+            say(line)
     if findings.refusals:
         say("nothing was written")
         *others, last = findings.refusals

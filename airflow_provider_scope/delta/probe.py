@@ -16,7 +16,8 @@ from deltalake.exceptions import DeltaError
 from airflow_provider_scope.delta.commit import is_restore
 from airflow_provider_scope.delta.log import newest_commits, open_table, unreadable
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
-from airflow_provider_scope.protocol.bad_records import Quarantined, Warned
+from airflow_provider_scope.expectations import RuleCount
+from airflow_provider_scope.protocol.bad_records import Quarantined
 from airflow_provider_scope.protocol.records import TableIdentity, notes
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
 
@@ -139,7 +140,7 @@ def _committed(history: Mapping[int, dict[str, Any]], app_id: str) -> dict[int, 
                 quarantined={
                     unit: Quarantined(**bad) for unit, bad in (batch_notes.get("quarantined") or {}).items()
                 },
-                warned={rule: Warned(**rows) for rule, rows in (batch_notes.get("warned") or {}).items()},
+                warned={rule: RuleCount(**rows) for rule, rows in (batch_notes.get("warned") or {}).items()},
                 changes=_changes(batch_notes, metrics),
                 columns=batch_notes.get("columns"),
                 state=batch_notes.get("state"),

@@ -436,6 +436,8 @@ class Findings:
     """All that a run would refuse."""
     bad: tuple[str, ...]
     """A line for each rule that records, rows of the SELECT or files break."""
+    warned: tuple[str, ...]
+    """A line for each rule that rows break which are loaded."""
     rows: int | None
     """How many rows a run would write; None if it would not write them as they are."""
 
@@ -469,7 +471,7 @@ def rehearse(execution: MicroBatchExecution, entry: OffsetEntry, context: RunCon
         spark_engine(ingest, log, replace(context, report=lambda _: None)).run(work, [entry])
         findings = json.loads(log.storage.read(plans.findings_path(location)) or b"{}")
     refusals = tuple(map(ScopeProviderError.from_dict, findings["refusals"]))
-    return Findings(refusals, tuple(findings["bad"]), findings["rows"])
+    return Findings(refusals, tuple(findings["bad"]), tuple(findings["warned"]), findings["rows"])
 
 
 def make_request(ingest: Ingest) -> Request:

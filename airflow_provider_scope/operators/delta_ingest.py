@@ -232,7 +232,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         result: dict[str, Any] = {}
         with warn_on_failure(self.log, "The report cannot be shown"):
             # Files that are there, and none that counts: most likely the patterns are not what was meant.
-            is_odd = report.matches_nothing or report.warnings
+            is_odd = report.matches_nothing or report.warning_texts
             level = logging.WARNING if is_odd else logging.INFO
             self.log.log(level, "%s\n%s", request.table, report.text())
         with warn_on_failure(self.log, "The report is not in XCom"):

@@ -1,4 +1,4 @@
-"""How much of a batch is bad: what is in the quarantine, when that is too much, and what was only warned of."""
+"""How much of a batch is in the quarantine, and when that is too much."""
 
 from __future__ import annotations
 
@@ -66,35 +66,6 @@ def rule_lines(quarantined: Mapping[str, Quarantined]) -> list[str]:
         for rule, count in bad.rules.items()
     ]
     return [line for _, line in sorted(counts, key=lambda pair: -pair[0])]
-
-
-@dataclass(frozen=True, slots=True)
-class Warned:
-    """Rows that were loaded although they break a rule of the level ``warn``."""
-
-    count: int
-    out_of: int
-    """How many rows the SELECT gave."""
-
-
-def total_warned(warned: Iterable[Mapping[str, Warned]]) -> dict[str, Warned]:
-    """Add up what several batches were warned of, rule by rule; the most frequent comes first."""
-    sums: dict[str, Warned] = {}
-    for rules in warned:
-        for rule, rows in rules.items():
-            so_far = sums.get(rule, Warned(0, 0))
-            sums[rule] = Warned(so_far.count + rows.count, so_far.out_of + rows.out_of)
-    return dict(sorted(sums.items(), key=lambda pair: -pair[1].count))
-
-
-def warned_lines(warned: Mapping[str, Warned]) -> list[str]:
-    """Write a line for each rule that rows break: ``3 of 40 rows (7.5%) break the rule 'named'``."""
-    return [
-        f"{rows.count:,} of {counted(rows.out_of, 'row')} ({100 * rows.count / rows.out_of:.3g}%) "
-        f"{'breaks' if rows.count == 1 else 'break'} the rule {rule!r}"
-        for rule, rows in warned.items()
-        if rows.count
-    ]
 
 
 def exceeded(

@@ -31,7 +31,8 @@ from typing import (
 )
 
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
-from airflow_provider_scope.protocol.bad_records import Quarantined, Warned  # noqa: TC001 - as above
+from airflow_provider_scope.expectations import RuleCount  # noqa: TC001 - as above
+from airflow_provider_scope.protocol.bad_records import Quarantined  # noqa: TC001 - as above
 from airflow_provider_scope.values import KINDS, FileEntry, FileSlice, Slice
 
 if TYPE_CHECKING:
@@ -413,8 +414,8 @@ class CommitRecord:
     abandoned: bool = False
     quarantined: Mapping[str, Quarantined] = field(default_factory=dict, metadata=LEFT_OUT)
     """``records``, ``rows`` or ``files`` -> those of the batch that are in the quarantine."""
-    warned: Mapping[str, Warned] = field(default_factory=dict, metadata=LEFT_OUT)
-    """Rule of the level ``warn`` -> the rows of the batch that break it, which are loaded."""
+    warned: Mapping[str, RuleCount] = field(default_factory=dict, metadata=LEFT_OUT)
+    """Rule of the level ``warn`` -> the rows of the batch that break it."""
     changes: Mapping[str, int] = field(default_factory=dict, metadata=LEFT_OUT)
     """What a batch of a row-level write did: rows that were inserted, updated, deleted, deduplicated, …"""
     columns: str | None = field(default=None, metadata=LEFT_OUT)

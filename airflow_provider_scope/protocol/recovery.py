@@ -21,7 +21,8 @@ from airflow_provider_scope.values import window_of_log
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from airflow_provider_scope.protocol.bad_records import Quarantined, Warned
+    from airflow_provider_scope.expectations import RuleCount
+    from airflow_provider_scope.protocol.bad_records import Quarantined
     from airflow_provider_scope.protocol.records import (
         Acceptance,
         CommitRecord,
@@ -42,7 +43,7 @@ class CommittedBatch:
     """The commit is the empty transaction of ``abandon``, not the batch."""
     quarantined: Mapping[str, Quarantined] = field(default_factory=dict)
     """What the commit says of the quarantine; see ``CommitRecord``."""
-    warned: Mapping[str, Warned] = field(default_factory=dict)
+    warned: Mapping[str, RuleCount] = field(default_factory=dict)
     """What the commit says of rules of the level ``warn``; see ``CommitRecord``."""
     changes: Mapping[str, int] = field(default_factory=dict)
     """What the commit says of a row-level write; see ``CommitRecord``."""

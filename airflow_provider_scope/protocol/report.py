@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_scope import expectations
 from airflow_provider_scope.exceptions import EmptyRefreshError, SourceEmptyError
 from airflow_provider_scope.protocol import bad_records
 from airflow_provider_scope.protocol.seen import Tally
@@ -16,7 +17,8 @@ from airflow_provider_scope.values import FileEntry, base_name, iso_time, printa
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_provider_scope.protocol.bad_records import Quarantined, Warned
+    from airflow_provider_scope.expectations import RuleCount
+    from airflow_provider_scope.protocol.bad_records import Quarantined
     from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
 
 
@@ -111,9 +113,9 @@ class RunReport:
         return bad_records.total(batch.record.quarantined for batch in self.batches)
 
     @property
-    def warned(self) -> dict[str, Warned]:
+    def warned(self) -> dict[str, RuleCount]:
         """Rule of the level ``warn`` -> the rows of the committed batches that break it."""
-        return bad_records.total_warned(batch.record.warned for batch in self.batches)
+        return expectations.total(batch.record.warned for batch in self.batches)
 
     @property
     def changes(self) -> Counter[str]:
@@ -126,7 +128,7 @@ class RunReport:
     @property
     def warning_texts(self) -> list[str]:
         """What the warnings say, each text once, and which rules rows break that were loaded."""
-        return [*dict.fromkeys(self.warnings.values()), *bad_records.warned_lines(self.warned)]
+        return [*dict.fromkeys(self.warnings.values()), *expectations.lines(self.warned)]
 
     @property
     def loaded_nothing(self) -> bool:
@@ -326,7 +328,7 @@ def _most(quarantined: Mapping[str, Quarantined]) -> dict[str, dict[str, Any]]:
     return value
 
 
-def _most_warned(warned: Mapping[str, Warned]) -> dict[str, dict[str, int]]:
+def _most_warned(warned: Mapping[str, RuleCount]) -> dict[str, dict[str, int]]:
     """Count the rows that break the most frequent rules of the level ``warn``."""
     broken = [(rule, rows) for rule, rows in warned.items() if rows.count]
     return {rule[:NAME_LENGTH]: asdict(rows) for rule, rows in broken[:RULES_AT_MOST]}

@@ -18,12 +18,12 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.cursor.state import Bound, CursorState
-from airflow_provider_scope.spark import databases, settings
+from airflow_provider_scope.spark import databases, settings, user_sql
 from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.held import hold, read_once
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
 from airflow_provider_scope.spark.structs import column_of, row_hash, without_metadata
-from airflow_provider_scope.spark.user_sql import checked, over_rows, selected
+from airflow_provider_scope.spark.user_sql import over_rows, selected
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
         if not new.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
         result = selected(target.spark, plan, new.rows, entry.seq)
-        return target.write(transaction, checked(plan, result), notes)
+        return user_sql.write(plan, target, transaction, result, notes)
 
 
 @contextmanager

@@ -24,12 +24,12 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.state import DELETED, TIMESTAMP, TYPE, VERSION
-from airflow_provider_scope.spark import storage
+from airflow_provider_scope.spark import storage, user_sql
 from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.held import Keys, hold, key_aggregates, read_once
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
 from airflow_provider_scope.spark.structs import row_hash, schema_without_metadata, without_metadata
-from airflow_provider_scope.spark.user_sql import checked, selected
+from airflow_provider_scope.spark.user_sql import selected
 from airflow_provider_scope.sql import quoted
 from airflow_provider_scope.values import counted
 
@@ -184,13 +184,13 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
         with _with_ways_out(version_slice):
             result = selected(target.spark, plan, data, entry.seq)
         with naming_causes(plan.changes.table, version_slice):
-            return target.write(transaction, checked(plan, result), notes)
+            return user_sql.write(plan, target, transaction, result, notes)
     changes = Net(target.spark, plan, entry, data, key)
     with _with_ways_out(version_slice), changes.held() as net:
         if not net.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
-        result = checked(plan, net.rows)
-        version = target.write(transaction, result, notes, deleted=net.deleted, keys=net.keys)
+        more = {"deleted": net.deleted, "keys": net.keys}
+        version = user_sql.write(plan, target, transaction, net.rows, notes, **more)
         if version is not None and changes.is_whole and entry.where is None:
             # The feed does not say whether the source had the key of a new row before. If the table grew by
             # more, it lacked rows of the source, such as when the first load began amid the changes.

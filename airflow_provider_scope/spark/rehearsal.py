@@ -21,6 +21,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     mask,
 )
+from airflow_provider_scope.expectations import RuleCount, lines, relaxed
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.spark import plan as plans
@@ -57,6 +58,8 @@ class Findings:
         """Why runs would fail, one after the other."""
         self.bad: list[str] = []
         """A line for each rule that records, rows or files break."""
+        self.warned: list[str] = []
+        """A line for each rule that rows break which would be loaded."""
         self.rows: int | None = None
         """How many rows a run would write; None if it would not write them as they are."""
 
@@ -67,7 +70,8 @@ class Findings:
 
     def encode(self) -> bytes:
         refusals = [error.to_dict() for error in self.refusals]
-        return json.dumps({"refusals": refusals, "bad": self.bad, "rows": self.rows}).encode()
+        counts = {"bad": self.bad, "warned": self.warned, "rows": self.rows}
+        return json.dumps({"refusals": refusals, **counts}).encode()
 
 
 def rehearse(spark: SparkSession, plan: Plan, entry: OffsetEntry, commit: Act) -> None:
@@ -105,11 +109,15 @@ def _mended(plan: Plan, entry: OffsetEntry, error: ScopeProviderError) -> tuple[
     source = plan.source
     if isinstance(source, FileSource) and isinstance(error, BadFileError | BadRecordError):
         sorting = replace(source, bad_records="quarantine", max_bad_records=None, max_bad_share=None)
-        if sorting != source and not plan.has_to_infer:
-            return replace(plan, source=sorting), entry
+        sorted_plan = replace(plan, source=sorting, expect=relaxed(plan.expect, "quarantine"))
+        if sorted_plan != plan and not plan.has_to_infer:
+            return sorted_plan, entry
         bad_files = error.files if isinstance(error, BadFileError) else {}
         others = entry.with_files({*entry.paths} - bad_files.keys())
         return (plan, others) if bad_files and others.files and others != entry else None
+    if isinstance(error, BadRecordError):  # of a rule: it counts all rows then
+        warning = relaxed(plan.expect, "warn")
+        return (replace(plan, expect=warning), entry) if warning != plan.expect else None
     if isinstance(source, JdbcSource) and isinstance(error, CursorError) and error.columns:
         options = {**(source.options or {})}
         types = [options.get("customSchema"), *(f"`{name}` STRING" for name in error.columns)]
@@ -153,6 +161,8 @@ class _Transaction(Transaction):
         *,
         abandoned: bool = False,  # noqa: ARG002 - as the other one
     ) -> int | None:
+        warned = {rule: RuleCount(**rows) for rule, rows in notes.get("warned", {}).items()}
+        self.findings.warned = lines(warned)
         write(batch, _Commit(self.log, (self.pipeline, self.entry.seq), {**notes}, self.findings))
         return None
 

@@ -108,6 +108,43 @@ def test_all_that_does_not_fit_is_named_at_once(read, tmp_path):
     assert errors.count("What to do: ") == len(facts["refusals"])
 
 
+RULES = {
+    "positive": "n > 0",
+    "small": {"predicate": "id < 4", "on_violation": "fail"},
+    "late": {"predicate": "id > 1", "on_violation": "warn", "max_share": 0.1},
+}
+"""Two of the four rows break the first of them, and one each of the others."""
+
+
+@pytest.mark.parametrize("cursor", [False, True], ids=["files", "cursor"])
+def test_rows_that_break_a_rule_are_counted_whatever_its_level(read, tmp_path, cursor):
+    spec = source(tmp_path, {"a.csv": "id,n\n1,1\n2,-1\n3,\n4,4\n"}, format="csv")
+    spec |= {"options": {"header": "true"}, "columns": {"id": "int", "n": "int"}}
+    if cursor:
+        rows = pa.table({"id": [1, 2, 3, 4], "n": [1, -1, None, 4]})
+        write_deltalake(f"{tmp_path}/source", rows)
+        spec = {"table": f"{tmp_path}/source", "cursor": {"column": "id"}}
+
+    facts, _ = read(1, source=spec, table={"expect": RULES})
+
+    assert kinds(facts) == ["BadRecordError"] * 2
+    assert "1 of 4 rows (25%) breaks the rule 'late' (id > 1), which is more" in facts["refusals"][1]["what"]
+    late, small = (f"1 of 4 rows (25%) breaks the rule {name!r}" for name in ("late", "small"))
+    if cursor:
+        assert {*facts["warned"]} == {late, small, "2 of 4 rows (50%) break the rule 'positive'"}
+    else:
+        assert facts["warned"] == [late]
+        assert [line.split("`")[0] for line in facts["bad"]] == [
+            "2 rows: the rule 'positive' of ",
+            "1 row: the rule 'small' of ",
+        ]
+
+    only_late = {"late": {"predicate": "id > 1", "on_violation": "warn"}}
+    facts, _ = read(0, source=spec, table={"expect": only_late})
+
+    assert (facts["refusals"], facts["bad"], facts["warned"], facts["rows"]) == ([], [], [late], 4)
+
+
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet", "orc", "text"])
 def test_what_fits_is_counted(read, tmp_path, kind):
     texts = {"csv": "id\n1\n2\n", "json": '{"id": 1}\n{"id": 2}\n', "text": "1\n2\n"}

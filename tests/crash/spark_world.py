@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from airflow_provider_scope.delta.write_rules import VALID_FROM, VALID_TO
 from airflow_provider_scope.engines.spark import SubmitEngine
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.specs import FileSource, Merge, Scd2, SparkEngine, TableSpec
+from airflow_provider_scope.specs import Expectation, FileSource, Merge, Scd2, SparkEngine, TableSpec
 from airflow_provider_scope.specs.ingest import Ingest
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.crash.world import DeltaWorld
@@ -49,6 +49,9 @@ CAST(regexp_extract(source_file_uri, 'f([0-9]+)', 1) AS INT) AS n FROM @data)"""
 """Keys that come again in other batches; one file has rows to delete."""
 ASIDE = "aside"
 """A file of this name says that some rows are bad, and that what is bad goes to the quarantine."""
+
+
+EXPECT = {"even": "id % 2 = 0", "odd": Expectation("id % 2 = 1", on_violation="warn", max_share=1)}
 
 
 def server_wanted() -> Any:
@@ -100,7 +103,7 @@ class SparkWorld(DeltaWorld):
                     format="parquet",
                     bad_records="quarantine" if self.puts_aside else "fail",
                 ),
-                table=TableSpec(expect={"even": "id % 2 = 0"} if self.puts_aside else None),
+                table=TableSpec(expect=EXPECT if self.puts_aside else None),
                 sql="SELECT id, day, source_file_uri AS file FROM @data" if self.write == "append" else KEYS,
                 write=self.write,
             ),

@@ -45,6 +45,7 @@ NUMBERS: dict[type, tuple[str, ...]] = {
 LACKED = {
     **dict.fromkeys(["columns", "state", "md5", "void_watermark"]),
     "quarantined": {},
+    "warned": {},
     "changes": {},
     "takeovers": 0,
 }
@@ -89,7 +90,9 @@ def with_line(lines: list[str], index: int, text: str) -> bytes:
 def an_object(value: dict[str, Any], data: st.DataObject) -> dict[str, Any]:
     """Draw the object itself, or the table's that is in it."""
     inner = [
-        one for key, one in value.items() if isinstance(one, dict) and key not in {"quarantined", "changes"}
+        one
+        for key, one in value.items()
+        if isinstance(one, dict) and key not in {"quarantined", "warned", "changes"}
     ]
     return data.draw(st.sampled_from([value, *inner]))
 

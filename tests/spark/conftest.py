@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.expectations import expectations
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.sources.files.spec import FileSource
@@ -39,6 +40,8 @@ FILES = {item.name for item in fields(FileSource)}
 def changed(plan: Plan, **changes: Any) -> Plan:
     """Return a plan with other values; what belongs to the files goes there."""
     of_files = {name: changes.pop(name) for name in FILES & {*changes}}
+    if "expect" in changes:
+        changes["expect"] = expectations(changes["expect"])
     if changes.pop("infers_columns", False):
         changes["inferred_columns"], of_files["columns"] = of_files.get("columns"), "infer"
     return replace(plan, source=replace(plan.files, **of_files), **changes)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from airflow_provider_scope.expectations import RuleCount
 from airflow_provider_scope.protocol.bad_records import Quarantined
 from airflow_provider_scope.protocol.records import (
     Acceptance,
@@ -78,6 +79,7 @@ COMMITS = st.builds(
     quarantined=st.dictionaries(
         TEXT, st.builds(Quarantined, out_of=COUNT, rules=st.dictionaries(TEXT, COUNT, max_size=3)), max_size=3
     ),
+    warned=st.dictionaries(TEXT, st.builds(RuleCount, count=COUNT, out_of=COUNT), max_size=3),
     changes=st.dictionaries(TEXT, COUNT, max_size=3),
     columns=st.none() | st.text(UTF8, min_size=1, max_size=20),
     state=st.none() | st.text(UTF8, min_size=1, max_size=20),

@@ -201,6 +201,7 @@ def test_xcom_holds_these_keys() -> None:
         "superseded": [1, 2],
         "pending_files": 9,
         "quarantined": {},
+        "warned": {},
         "changes": {},
         "left_out": {"zero length": 1},
         "warnings": [],

@@ -15,6 +15,7 @@ from airflow_provider_scope.specs import (
     CdfSource,
     Checkpoint,
     Cursor,
+    Expectation,
     FileSource,
     JdbcSource,
     Replace,
@@ -121,6 +122,7 @@ NEEDED: dict[type[Any], dict[str, Any]] = {
     JdbcSource: {"conn_id": "c", "table": "t", "cursor": CURSOR},
     CdfSource: {"table": "/t"},
     Cursor: CURSOR,
+    Expectation: {"predicate": "a > 0"},
 }
 BESIDE: dict[tuple[type[Any], str], dict[str, Any]] = {
     (JdbcSource, "query"): {"table": None},

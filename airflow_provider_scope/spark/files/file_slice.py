@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from airflow_provider_scope.spark.files.listing import KEPT, NAMED, SHOWN, choic
 from airflow_provider_scope.spark.files.quarantine import sorted_out
 from airflow_provider_scope.spark.files.reading import read, read_by
 from airflow_provider_scope.spark.session import emit
+from airflow_provider_scope.spark.user_sql import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,9 +72,8 @@ def _commit(
                 message = f"inferred columns: {change_text(columns_before, columns)}"
                 emit(event="columns", seq=entry.seq, message=message)
             rows = partial(read, spark, plan, entry)
-        notes = _notes(plan) or None
         version = read_by(
-            spark, plan, entry, rows_of_unchanged_files, lambda data: target.write(transaction, data, notes)
+            spark, plan, entry, rows_of_unchanged_files, partial(_write, plan, target, transaction)
         )
     except (BadFileError, BadRecordError):
         if plan.files.bad_records != "quarantine" or plan.has_to_infer:
@@ -81,6 +82,12 @@ def _commit(
     if version is not None:
         storage.check_was_unchanged(spark, entry, version)
     return version
+
+
+def _write(plan: Plan, target: Target, transaction: Transaction, data: DataFrame) -> int | None:
+    with ExitStack() as block:
+        rows, warned = counted(block, plan, data, transaction.entry.seq)
+        return target.write(transaction, rows, {**_notes(plan), **warned} or None)
 
 
 def _commit_sorted(plan: Plan, target: Target, transaction: Transaction) -> int | None:
@@ -94,6 +101,8 @@ def _commit_sorted(plan: Plan, target: Target, transaction: Transaction) -> int 
         number = quarantine.put(entry, batch.bad, count)
         quarantined = {unit: asdict(bad) for unit, bad in batch.quarantined.items()}
         notes = {**_notes(plan), "quarantined": quarantined}
+        if batch.warned:
+            notes["warned"] = batch.warned
         if batch.good is None:
             version = target.write_nothing(transaction, notes)
         else:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.exceptions import BadRecordError, mask
+from airflow_provider_scope.expectations import LEVEL_HINT, RULE_HINT
 from airflow_provider_scope.spark.files.listing import FILE, KEPT, SHOWN, number_in_file
 from airflow_provider_scope.spark.structs import to_struct
 from airflow_provider_scope.spark.values import INSTANT_FORMAT, Converted, convert
@@ -115,8 +116,6 @@ VALUE = "_scope_value"
 """The text that breaks it."""
 RAW = "_scope_raw"
 """The whole record as text, if it is bad."""
-RULE_HINT = "correct the rule or the SELECT"
-"""What may help with a row of the SELECT that breaks a rule of ``TableSpec.expect``."""
 NUMBER = "_scope_number"
 """The record's number in its file, from 1."""
 
@@ -310,7 +309,7 @@ class BadRecord:
     @property
     def is_of_select(self) -> bool:
         """Whether it is a row of the SELECT, which has no place in a file itself."""
-        return self.hint == RULE_HINT
+        return self.hint in (RULE_HINT, LEVEL_HINT)
 
     def error(self, place: str) -> BadRecordError:
         """Make the error of a batch that stops at this record; its ``do`` is the hint alone, see ``choices``.

@@ -23,6 +23,7 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
     mask,
 )
+from airflow_provider_scope.expectations import LEVEL_HINT, SHARE_HINT
 from airflow_provider_scope.spark import settings
 from airflow_provider_scope.spark.session import TOO_MANY_FIELDS, short_cause, with_settings
 from airflow_provider_scope.sql import literal
@@ -298,8 +299,9 @@ def choices(plan: Plan, err: BadFileError | BadRecordError) -> str:
         f"repair the file, and abandon the batch with `airflow scope abandon`{is_logged}: the next run loads "
         "its files as they are then"
     )
-    # An error that names no file is about all of them together: none can be put aside.
-    if plan.files.bad_records != "quarantine" and faults != []:
+    # An error that names no file is about all of them together: none can be put aside. Nor can a row whose
+    # rule says what becomes of it.
+    if not plan.has_quarantine and faults != [] and hint not in (LEVEL_HINT, SHARE_HINT):
         lines.append('set bad_records="quarantine", which puts aside what cannot be loaded')
     return "one of these:\n" + "\n".join(f"- {choice}" for choice in lines)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
@@ -17,21 +17,39 @@ from airflow_provider_scope.exceptions import (
     InputError,
     SourceMismatchError,
 )
+from airflow_provider_scope.expectations import LEVEL_HINT
 from airflow_provider_scope.protocol.bad_records import FILES, RECORDS, ROWS, Quarantined
 from airflow_provider_scope.spark import storage, user_sql
 from airflow_provider_scope.spark.commit import ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.files import reading, text_files
-from airflow_provider_scope.spark.files.formats import NUMBER, RAW, RULE, VALUE, Check, broken_rule
-from airflow_provider_scope.spark.files.listing import FILE, KEPT, in_order, literal_rows, path_of, union
+from airflow_provider_scope.spark.files.formats import (
+    NUMBER,
+    RAW,
+    RULE,
+    VALUE,
+    BadRecord,
+    Check,
+    broken_rule,
+)
+from airflow_provider_scope.spark.files.listing import (
+    FILE,
+    KEPT,
+    SHOWN,
+    in_order,
+    literal_rows,
+    path_of,
+    place_of,
+    union,
+)
 from airflow_provider_scope.spark.files.reading import naming_faults
 from airflow_provider_scope.spark.held import read_once
 from airflow_provider_scope.spark.structs import of_table, to_struct
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.files.formats import Source
@@ -166,6 +184,8 @@ class SortedBatch:
     """Rows of the quarantine."""
     quarantined: dict[str, Quarantined]
     """``records``, ``rows`` or ``files`` -> those that are bad."""
+    warned: dict[str, dict[str, int]]
+    """What the commit says of the rules that only warn."""
     error: BadFileError | None
     """About the files that cannot be read."""
 
@@ -188,7 +208,7 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack)
     judge = partial(_judge_once, spark, block)
     judged, remaining, bad_files, error = read_good_files(spark, entry, source, judge)
     records = rows = Quarantined(0, {})
-    good, bad = None, []
+    good, bad, warned = None, [], dict[str, dict[str, int]]()
     if judged is not None:
         data, counts = judged
         records = _quarantined(counts)
@@ -205,7 +225,8 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack)
     if good is not None:
         good = reading.over(spark, plan, remaining, good)
         if plan.expect:
-            good, broken, rows = _sort_by_expectations(plan, entry, good, block)
+            named = partial(reading.first_in_its_file, spark, plan, remaining, source=source)
+            good, broken, rows, warned = _sort_by_expectations(plan, entry, good, block, named)
             bad.append(broken)
     files = [{"file": file, "rule": rule, "value": details} for file, (rule, details) in bad_files.items()]
     frame = literal_rows(spark, files, "file string, rule string, value string")
@@ -213,7 +234,7 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack)
     whole = Quarantined(len(entry.files), dict(Counter(rule for rule, _ in bad_files.values())))
     units = {RECORDS: records, ROWS: rows, FILES: whole}
     quarantined = {unit: counted for unit, counted in units.items() if counted.rules}
-    return SortedBatch(good, union(bad), quarantined, error)
+    return SortedBatch(good, union(bad), quarantined, warned, error)
 
 
 def _judge_once(
@@ -221,7 +242,7 @@ def _judge_once(
 ) -> tuple[DataFrame, _Counts]:
     pieces = reading.records(spark, entry, source)
     with in_order(spark):
-        held, counts = _read_and_count(entry, union([piece.judged() for piece in pieces]), block)
+        held, counts, _ = _read_and_count(entry, union([piece.judged() for piece in pieces]), block)
     suspects = [file for file, rule in counts if rule == text_files.UNDECODED]
     if not suspects:
         return held, counts
@@ -229,13 +250,17 @@ def _judge_once(
     return _judge_once(spark, block, entry, replace(source, has_checked_bytes=True))
 
 
-def _read_and_count(entry: OffsetEntry, rows: DataFrame, block: ExitStack) -> tuple[DataFrame, _Counts]:
+def _read_and_count(
+    entry: OffsetEntry, rows: DataFrame, block: ExitStack, aggregates: Sequence[Column] = ()
+) -> tuple[DataFrame, _Counts, dict[str, Any]]:
     """Read rows once, hold them for the block, and count those that break each rule.
 
     :param rows: With the columns ``FILE`` and ``RULE``; what is good and what is bad is cut out of them.
+    :return: The rows, their numbers by file and rule, and the values of ``rows`` and other aggregates.
     :raises SourceMismatchError: Good and bad ones together are not all of them.
     """
-    held, values = read_once(block, rows, [F.count(F.lit(1)).alias("rows")], StorageLevel.DISK_ONLY)
+    every = [F.count(F.lit(1)).alias("rows"), *aggregates]
+    held, values = read_once(block, rows, every, StorageLevel.DISK_ONLY)
     read = int(values["rows"])
     groups = held.groupBy(FILE, RULE).count().collect()
     counts = Counter({(group[FILE], group[RULE]): group["count"] for group in groups})
@@ -246,7 +271,7 @@ def _read_and_count(entry: OffsetEntry, rows: DataFrame, block: ExitStack) -> tu
             kept=KEPT,
             do="clear the task, which runs it again; if it happens again, report it",
         )
-    return held, counts
+    return held, counts, values
 
 
 def _quarantined(counts: _Counts) -> Quarantined:
@@ -348,17 +373,33 @@ def _rows(
 
 
 def _sort_by_expectations(
-    plan: Plan, entry: OffsetEntry, rows: DataFrame, block: ExitStack
-) -> tuple[DataFrame, DataFrame, Quarantined]:
+    plan: Plan,
+    entry: OffsetEntry,
+    rows: DataFrame,
+    block: ExitStack,
+    named: Callable[[BadRecord], BadRecord],
+) -> tuple[DataFrame, DataFrame, Quarantined, dict[str, dict[str, int]]]:
     """Sort the rows of the SELECT by the rules of ``TableSpec.expect``.
 
-    :return: The good rows, rows of the quarantine, and how many these are.
+    :param named: Finds the file and the number of a record whose row fails the batch.
+    :return: The good rows, rows of the quarantine, how many these are, and what the commit says of warnings.
+    :raises BadRecordError: A row fails the batch, or too many break a rule.
     """
     names = [quoted(name) for name in rows.columns]
-    checks = [Check(name, predicate, "NULL") for name, predicate in plan.expect.items()]
+    checks = [Check(name, rule.predicate, "NULL") for name, rule in plan.rules("quarantine").items()]
     more = {FILE: user_sql.file_of(rows), RULE: broken_rule(checks), RAW: user_sql.ROW}
     judged = rows.select("*", *[F.expr(sql).alias(name) for name, sql in more.items()])
-    held, counts = _read_and_count(entry, judged, block)
+    # What a text alone says is counted by its place in the quarantine.
+    marks = user_sql.Marks({name: rule for name, rule in plan.expect.items() if not rule.is_plain})
+    held, sorted_rows, values = _read_and_count(entry, marks.on(judged), block, marks.aggregates)
+    counts = marks.counts(values)
+    for name in plan.rules("fail"):
+        if counts[name].count:
+            row = held.where(F.col(marks.columns[name])).head(1)[0]
+            rule = user_sql.words(name, plan.expect[name])
+            record = named(BadRecord(row[FILE], rule, None, row[RAW][:SHOWN], LEVEL_HINT))
+            raise record.error(place_of(entry, record.file))
+    marks.check_shares(held, counts, entry.seq, row=RAW)
     is_good = F.col(RULE).isNull()
     moved = _rows(held.where(~is_good), entry, plan, file=FILE)
-    return held.where(is_good).select(*names), moved, _quarantined(counts)
+    return held.where(is_good).select(*names), moved, _quarantined(sorted_rows), marks.warned(counts)

@@ -91,6 +91,12 @@ def read(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
     return _strict(spark, entry, source_for(spark, plan, entry))
 
 
+def _good(spark: SparkSession, entry: OffsetEntry, source: Source) -> DataFrame:
+    """Read the rows of the records that can be loaded, with ``NUMBER``."""
+    judged = union([piece.judged() for piece in records(spark, entry, source)])
+    return judged.where(F.col(RULE).isNull()).drop(RULE, VALUE, RAW)
+
+
 def _strict(spark: SparkSession, entry: OffsetEntry, source: Source) -> DataFrame:
     return union([piece.strict() for piece in records(spark, entry, source)])
 
@@ -240,7 +246,7 @@ def read_by(
                     raise
             if record.rule != text_files.UNDECODED:
                 if plan.files.bad_records != "quarantine":  # which reads it again itself
-                    record = _first_in_its_file(spark, plan, entry, record, source)
+                    record = first_in_its_file(spark, plan, entry, record, source)
                 raise record.error(place_of(entry, record.file)) from err
             with naming_faults(spark, entry):
                 text_files.check_bytes(spark, entry, source_of(plan), [record.file] if record.file else [])
@@ -248,7 +254,7 @@ def read_by(
         source = replace(source_for(spark, plan, entry), has_checked_bytes=True)
 
 
-def _first_in_its_file(
+def first_in_its_file(
     spark: SparkSession, plan: Plan, entry: OffsetEntry, record: BadRecord, source: Source | None
 ) -> BadRecord:
     """Find the first bad record of a file with its number, in place of one that Spark came upon.
@@ -263,6 +269,8 @@ def _first_in_its_file(
             other = bad_record(text)
             return other is not None and other.rule == record.rule
 
+        by_words = {user_sql.words(name, rule): {name: rule} for name, rule in plan.expect.items()}
+        plan = replace(plan, expect=by_words[record.rule])  # no other rule is to fail before it
         failing = _first_failing(spark, plan, entry, source, is_same)
         again = bad_record(whole_text(failing.error)) if failing else None
         return replace(again, file=failing.file, number=failing.number) if failing and again else record
@@ -318,7 +326,8 @@ def _first_failing(
 
     def failure_of_files(start: int, end: int) -> Exception | None:
         part = entry.with_files(entry.paths[start:end])
-        return failure(part, _strict(spark, part, used))
+        rows = _good(spark, part, used).drop(NUMBER) if used.quarantines else _strict(spark, part, used)
+        return failure(part, rows)
 
     try:
         used = source or source_for(spark, plan, entry)
@@ -327,11 +336,9 @@ def _first_failing(
             return None
         alone = entry.with_files([entry.paths[file[0]]])
         with ExitStack() as block, in_order(spark):
-            judged = union([piece.judged() for piece in records(spark, alone, used)])
-            good = judged.where(F.col(RULE).isNull()).drop(RULE, VALUE, RAW)
             held, values = read_once(
                 block,
-                good,
+                _good(spark, alone, used),
                 [F.count(F.lit(1)).alias("rows"), F.max(NUMBER).alias("last")],
                 StorageLevel.DISK_ONLY,
             )
