@@ -9,9 +9,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from airflow_provider_scope.cli import inspection
 from airflow_provider_scope.exceptions import BadRecordError
 from airflow_provider_scope.expectations import Expectation, RuleCount
+from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.specs import Merge
+from airflow_provider_scope.stores.protocol import open_storage
 from tests.spark.test_quarantine import HEADER, aside, commit_says, killed, orders
 from tests.support import warm
 
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 UPSERT = Merge(strategy="upsert", primary_key="id")
+
+
+@pytest.fixture(autouse=True)
+def _warm(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    warm.use(monkeypatch, spark)
 
 
 def warn(share: float | None = None, predicate: str = "n > 0") -> Expectation:
@@ -50,8 +58,7 @@ def quarantined(table: Path) -> list[tuple[str, int | None]]:
 
 @pytest.mark.parametrize("write", ["append", UPSERT], ids=["append", "merge"])
 @pytest.mark.parametrize("bad_records", ["fail", "quarantine"])
-def test_levels_and_shares_of_files(spark, tmp_path, monkeypatch, write, bad_records):
-    warm.use(monkeypatch, spark)
+def test_levels_and_shares_of_files(tmp_path, capsys, write, bad_records):
     sorts = bad_records == "quarantine"
     spec = {"roots": f"{tmp_path}/in", "format": "csv", "columns": {"id": "int", "n": "int"}}
     spec |= {"options": {"header": "true"}, "bad_records": bad_records}
@@ -90,6 +97,13 @@ def test_levels_and_shares_of_files(spark, tmp_path, monkeypatch, write, bad_rec
         {"rows": {"positive": 2}} if sorts else {}
     )
     assert bool(report.warned) != sorts
+    inspection._show_counts(
+        CheckpointLog(open_storage(f"file://{pipe.table}"), f"file://{pipe.table}/_checkpoint")
+    )
+    all_rows = "2 of 10 rows" if sorts else "4 of 20 rows"
+    assert (
+        f"warned      {all_rows} (20%) break the rule 'positive'; batches 0 to 1" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,9 +116,8 @@ def test_levels_and_shares_of_files(spark, tmp_path, monkeypatch, write, bad_rec
     ],
     ids=["cursor", "cursor, scd2", "changes", "changes, merge"],
 )
-def test_levels_and_shares_of_other_sources(spark, tmp_path, monkeypatch, source, write):
+def test_levels_and_shares_of_other_sources(tmp_path, source, write):
     """A rule that failed them was taken for a failure of Spark, and retried."""
-    warm.use(monkeypatch, spark)
     options = {"configuration": {"delta.enableChangeDataFeed": "true"}}
     values = pa.array([-1, None, *range(2, 10)], pa.int64())
     write_deltalake(f"{tmp_path}/source", pa.table({"id": range(10), "n": values}), **options)
