@@ -108,6 +108,30 @@ def get_scope_cli_commands() -> list[CLICommand]:
             module="tasks",
             function="list_pipelines",
         ),
+        _command(
+            "init",
+            "Look at a source, and write the Dag file that loads it",
+            Arg(
+                ("source",),
+                help="A folder of files, or of a Delta table with a change data feed; or <conn_id>:<schema.table>",
+            ),
+            Arg(("table",), help="Path or URI of the Delta table that is to be loaded"),
+            Arg(("--conn-id",), help="Connection of a database; SOURCE is then the name of a table"),
+            _NAMED["storage_conn_id"],
+            Arg(("--format",), help="Format of the files", choices=("csv", "json", "parquet", "orc", "text")),
+            Arg(
+                ("--key",), help="A column that identifies a row; can be given several times", action="append"
+            ),
+            Arg(
+                ("--output",),
+                help="The Dag file, such as dags/orders.py; the default is standard output",
+                dest="output_file",
+            ),
+            _flag("--force", "Write over a file that exists"),
+            _flag("--verify", "Start Spark, read the first batch, and show all in it that does not fit"),
+            module="init.command",
+            function="init",
+        ),
         _reading("status", "Show the log's tail, open batches and their jobs, watermark and table", _TABLE),
         _reading(
             "plan",

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.run import MicroBatchExecution
     from airflow_provider_scope.protocol.takeover import Takeover
     from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.specs.ingest import Ingest
     from airflow_provider_scope.values import FileEntry
 
 
@@ -316,7 +317,11 @@ def _show_lag(view: LogView, table: str, log: CheckpointLog, storage_conn_id: st
 @command
 def plan(args: Namespace) -> None:
     """Show what a run of a task would do now; nothing is written, and a JVM is started for --read alone."""
-    ingest, context = ingest_of_task(args)
+    show_plan(args, *ingest_of_task(args))
+
+
+def show_plan(args: Namespace, ingest: Ingest, context: RunContext) -> None:
+    """Show what a run with these arguments would do."""
     execution, request, engine = assembly.assemble(ingest, context)
     preview = dry_run.preview(execution, request)
     report = preview.report

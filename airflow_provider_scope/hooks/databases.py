@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import InputError, SourceUnreadableError, mask
 from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.sources.cursor.databases import CONF
 
@@ -90,32 +90,55 @@ def kind_of(conn_id: str) -> str:
 
 
 def fetch(conn_id: str, sql: str, count: int) -> list[dict[str, Any]] | None:
+    """Do what ``ask`` does, where Spark can ask as well.
+
+    :return: None if the database did not answer, whose error Spark will tell.
+    """
+    try:
+        return ask(conn_id, sql, count)
+    except SourceUnreadableError as err:
+        logger.info("Spark has to ask the database whether there are new rows: %s", err.what)
+        return None
+
+
+def ask(conn_id: str, sql: str, count: int) -> list[dict[str, Any]]:
     """Ask a database through Airflow's hook, by its own driver and without Spark.
 
     :param count: How many rows to fetch at the most.
-    :return: Column -> value of each row; None if the database did not answer, whose error Spark will tell.
+    :return: Column -> value of each row.
+    :raises SourceUnreadableError: The database did not answer, or the provider for it is not installed.
     """
     connection = connection_of(conn_id)
     if connection.conn_type == "sqlite" and not Path(connection.host or "").is_file():
-        return None  # its hook would make an empty database
+        # Its hook would make an empty database.
+        raise _no_answer(conn_id, f"There is no database file {connection.host}", "correct its host")
     try:
         hook = connection.get_hook()  # type: ignore[no-untyped-call]
-    except Exception as err:  # noqa: BLE001 - Airflow and the imports of a provider raise what they like
-        logger.info(
-            "Spark has to ask the database whether there are new rows: the provider for connections of the "
-            "type %r cannot be used (%s)",
-            connection.conn_type,
-            type(err).__name__,
-        )
-        return None
+    except Exception as err:
+        raise _no_answer(
+            conn_id,
+            f"The provider for connections of the type {connection.conn_type!r} cannot be used "
+            f"({type(err).__name__})",
+            f"install it, such as apache-airflow-providers-{connection.conn_type}",
+        ) from err
     try:
         with closing(hook.get_conn()) as opened, closing(opened.cursor()) as cursor:
             cursor.execute(sql)
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchmany(count)]
-    except Exception as err:  # noqa: BLE001 - each driver has its own
-        logger.info("the database did not tell whether there are new rows (%s)", type(err).__name__)
-        return None
+    except Exception as err:  # each driver has its own
+        reason = mask(str(err).strip().partition("\n")[0], connection.password or "")
+        raise _no_answer(
+            conn_id,
+            f"The database of the connection {conn_id} did not answer ({type(err).__name__}: {reason})",
+            "check that it runs, and that host, port, login and password are right",
+        ) from err
+
+
+def _no_answer(conn_id: str, what: str, do: str) -> SourceUnreadableError:
+    return SourceUnreadableError(
+        f"{what}.", kept="everything; nothing was read or written", do=f"{do}: the connection is {conn_id}"
+    )
 
 
 def _database_of(conn_id: str) -> Database:

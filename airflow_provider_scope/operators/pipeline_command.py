@@ -100,10 +100,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _commands() -> dict[str, ActionCommand]:
-    """Return the commands by name; not ``list``, which reads Airflow's database, as no task can."""
+    """Return the commands by name; not ``list``, which reads Airflow's database, as no task can.
+
+    Nor ``init``: it writes a file for a person, who is not on the worker.
+    """
     (group,) = get_scope_cli_commands()
     commands = group.subcommands  # type: ignore[union-attr] # it is one
-    return {command.name: command for command in commands if command.name != "list"}
+    return {command.name: command for command in commands if command.name not in ("list", "init")}
 
 
 def _parsed(command: str | Sequence[str]) -> tuple[ActionCommand, argparse.Namespace]:

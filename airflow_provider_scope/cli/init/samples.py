@@ -1,0 +1,216 @@
+"""What the beginnings of some files say about their format. Nothing is read here, and nothing decided."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SEPARATORS = (",", ";", "\t", "|")
+_RECORDS = 2_000
+"""Records of a file that are looked at."""
+_NOT_IN_CP1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+_VALUE = re.compile(
+    r"[-+]?[0-9][0-9.,]*([eE][-+]?[0-9]+)?%?|[-+]?\.[0-9]+|[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*|true|false"
+    r"|nan?|null",
+    re.IGNORECASE,
+)
+"""Texts that are values rather than names of columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvSample:
+    """What the beginning of a CSV file shows."""
+
+    separator: str
+    first: tuple[str, ...]
+    """The fields of the first record."""
+    looks_like_header: bool
+    has_escapes: bool
+    """Whether quotes inside of quoted fields follow a backslash, and are not doubled."""
+    has_line_breaks: bool
+    """Whether there are line breaks in quoted fields."""
+    uneven: int | None
+    """The number of the first record with more or fewer fields than the first; None if all have as many."""
+    is_mostly_even: bool
+    """Whether most records have as many fields as the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonSample:
+    """What the beginning of a JSON file shows."""
+
+    is_document: bool
+    """Whether the file as a whole is one value, instead of each of its lines."""
+    values: int
+    """How many were looked at."""
+    names: tuple[str, ...] = ()
+    """The keys of its objects, at any depth: only of lines, and of a document that was read to its end."""
+
+
+def unpacked(name: str, head: bytes, at_most: int, *, is_whole: bool) -> tuple[bytes, bool]:
+    """Unpack the beginning of a file as its name says.
+
+    :param head: The first bytes of the file.
+    :param at_most: How many bytes to unpack at the most.
+    :param is_whole: Whether these are all of its bytes.
+    :return: The bytes, and whether they are all that the file holds.
+    :raises ValueError: The file is not what its name says; it says why.
+    """
+    lower = name.lower()
+    try:
+        if lower.endswith(".deflate"):
+            inflating = zlib.decompressobj(47)
+            data = inflating.decompress(head, at_most)
+            return data, is_whole and inflating.eof
+        if not lower.endswith((".gz", ".gzip", ".bz2")):
+            return head[:at_most], is_whole and len(head) <= at_most
+        opened: Any = (bz2.BZ2File if lower.endswith(".bz2") else gzip.GzipFile)(fileobj=io.BytesIO(head))
+        parts, size = list[bytes](), 0
+        while size < at_most:
+            part = opened.read(min(65_536, at_most - size))
+            if not part:
+                return b"".join(parts), is_whole
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts), False
+    except EOFError:
+        if is_whole:
+            raise ValueError("its compressed data is cut off") from None
+        return b"".join(parts), False
+    except (OSError, zlib.error) as err:
+        raise ValueError(f"it cannot be unpacked: {err}") from err
+
+
+def decoded(data: bytes) -> tuple[str, str | None]:
+    """Read the beginning of a text.
+
+    :return: The text, and the name of its encoding for Spark; None is UTF-8.
+    """
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data[: len(data) // 2 * 2].decode("utf-16", errors="replace"), "UTF-16"
+    try:
+        # The last character may be cut.
+        return codecs.getincrementaldecoder("utf-8-sig")().decode(data), None
+    except UnicodeDecodeError:
+        if _NOT_IN_CP1252.search(data):
+            return data.decode("iso-8859-1"), "ISO-8859-1"
+        return data.decode("cp1252"), "windows-1252"
+
+
+def csv_sample(text: str, *, is_whole: bool) -> CsvSample | None:
+    """Look at the beginning of a CSV file; None if it has no record.
+
+    Of all separators, the one counts by which the first records have the same number of fields, and most.
+    """
+    readings = [
+        (separator, escape, records)
+        for separator in SEPARATORS
+        for escape in ("", "\\")
+        if (not escape or '\\"' in text)
+        and (records := list(_records(text, separator, escape, is_whole=is_whole)))
+    ]
+    if not readings:
+        return None
+    separator, escape, records = max(readings, key=lambda reading: _fit(reading[2]))
+    first, *others = records
+    uneven = next((n for n, record in enumerate(others, 2) if len(record) != len(first)), None)
+    return CsvSample(
+        separator=separator,
+        first=tuple(first),
+        looks_like_header=_is_header(first, others),
+        has_escapes=bool(escape),
+        has_line_breaks=any("\n" in value or "\r" in value for record in records for value in record),
+        uneven=uneven,
+        is_mostly_even=_fit(records)[1] > 0.5,  # noqa: PLR2004 - most
+    )
+
+
+def _records(text: str, separator: str, escape: str, *, is_whole: bool) -> Iterator[list[str]]:
+    """Read records up to one that cannot be read; not the last one of a beginning, which may be cut."""
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator, escapechar=escape or None, strict=True
+    )
+    before: list[str] = []
+    try:
+        for record in islice(filter(None, reader), _RECORDS):
+            if before:
+                yield before
+            before = record
+    except csv.Error:
+        is_whole = True  # what was read before the error is whole
+    if before and is_whole:
+        yield before
+
+
+def _fit(records: Sequence[Sequence[str]]) -> tuple[int, float, int]:
+    """Tell how well a separator and an escape fit: records as wide as the first, their share, and fields."""
+    width = len(records[0])
+    even = sum(len(record) == width for record in records)
+    return (even if width > 1 else 0), even / len(records), width
+
+
+def _is_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
+    """Tell whether the first record has names: above values that are none, or no value among them."""
+    are_values = [bool(_VALUE.fullmatch(text.strip())) for text in first]
+    for number, is_value in enumerate(are_values):
+        below = [record[number] for record in others if len(record) > number and record[number].strip()]
+        is_above_values = below and all(_VALUE.fullmatch(text.strip()) for text in below)
+        if first[number] and not is_value and is_above_values:
+            return True
+    return not any(are_values)
+
+
+def are_headers(firsts: Sequence[Sequence[str]], look_so: Sequence[bool]) -> bool:
+    """Tell whether the first records of some files are headers.
+
+    :param firsts: Those that differ from each other.
+    :param look_so: For each file, whether its first record looks like one.
+    """
+    if len(look_so) > 1 and len(firsts) == 1:
+        return True  # no row comes first in each of several files
+    shared = {*firsts[0]}.intersection(*firsts[1:])
+    return all(look_so) and 2 * len(shared) >= len(firsts[0])
+
+
+def json_sample(text: str, *, is_whole: bool) -> JsonSample | None:
+    """Look at the beginning of a JSON file; None if it holds nothing, or nothing of JSON."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not is_whole and len(lines) > 1:
+        lines.pop()  # it may be cut
+    try:
+        values = [json.loads(line) for line in lines[:_RECORDS]]
+        is_document = False
+    except ValueError:
+        is_document = True
+        try:
+            values = [json.loads(text)]
+        except ValueError:
+            if is_whole or not text.lstrip().startswith(("{", "[")):
+                return None
+            values = [{}]
+    if not values:
+        return None
+    names = tuple(dict.fromkeys(_keys(values)))
+    return JsonSample(is_document=is_document, values=len(values), names=names)
+
+
+def _keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _keys(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _keys(inner)

@@ -1,0 +1,299 @@
+"""What a table of a database is, or a Delta table with a feed: its columns, its key, and what shows changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.cli.init.dag_file import DIGITS, KEPT, Column, DatabaseTable, Feed, check_distinct
+from airflow_provider_scope.delta.schema import Array, Map, Struct, text
+from airflow_provider_scope.delta.write_rules import check_key
+from airflow_provider_scope.exceptions import ChangeFeedError, InputError
+from airflow_provider_scope.hooks import databases
+from airflow_provider_scope.sources.cursor.databases import named, postgres_literal
+from airflow_provider_scope.sources.feed.source import SourceLog
+from airflow_provider_scope.sources.feed.state import DEFAULTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow_provider_scope.delta.schema import Kind
+    from airflow_provider_scope.stores.protocol import Storage
+
+_ROWS = 10_000
+"""More rows than a catalog has of a table."""
+
+
+def database_table_of(conn_id: str, name: str, key: Sequence[str]) -> DatabaseTable:
+    """Look at a table of a database.
+
+    :param name: As a user writes it, with or without its schema.
+    :param key: The columns that identify a row; none are those that the database knows.
+    :raises ConnectionMissingError: Airflow has no such connection.
+    :raises InputError: It has no such table, or no key, or it is of a kind that is not known here.
+    :raises SourceUnreadableError: The database did not answer.
+    """
+    kind = databases.kind_of(conn_id)
+    if kind not in _LOOKS:
+        raise InputError(
+            f"The connection {conn_id} is of a type whose databases cannot be looked at.",
+            kept=KEPT,
+            do="name one of the type postgres or sqlite; or write the Dag file yourself, with a JdbcSource",
+        )
+    table, columns, own_key, time_zone = _LOOKS[kind](partial(databases.ask, conn_id), name)
+    check_distinct([column.name for column in columns])
+    return DatabaseTable(
+        conn_id=conn_id,
+        database=kind,
+        table=table,
+        columns=tuple(columns),
+        key=_key(table, [column.name for column in columns], key or own_key),
+        time_zone=time_zone,
+    )
+
+
+def _key(table: str, columns: Sequence[str], key: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of a key as the table spells them.
+
+    :raises InputError: There is no key, or a column of it is none of the table's.
+    """
+    if not key:
+        raise InputError(
+            f"{table} has no key, so nothing says which row a changed one replaces. Its columns: "
+            f"{', '.join(columns)}.",
+            kept=KEPT,
+            do=f"name the columns that identify a row, such as --key {columns[0]} (several: --key a --key b)",
+        )
+    spelled = {column.lower(): column for column in columns}
+    for name in key:
+        if name.lower() not in spelled:
+            raise InputError(
+                f"{table} has no column {name!r}. Its columns: {', '.join(columns)}.",
+                kept=KEPT,
+                do="correct --key",
+            )
+    return tuple(spelled[name.lower()] for name in key)
+
+
+def _one(name: str, tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Choose the table that has a name exactly, or else the only one that has it but for letter case.
+
+    :raises InputError: There is none, or several differ in letter case.
+    """
+    exact = [table for table in tables if table["is_exact"]]
+    chosen = exact or tables
+    if len(chosen) == 1:
+        return chosen[0]
+    names = ", ".join(str(table["table"]) for table in chosen)
+    raise InputError(
+        f"The database has several tables {name!r}: {names}."
+        if chosen
+        else f"The database has no table {name!r} that its login sees.",
+        kept=KEPT,
+        do="write its name as schema.table, with the capitals that the database shows",
+    )
+
+
+Ask = Callable[[str, int], "list[dict[str, Any]]"]
+"""Runs a query, and returns so many rows at the most: column -> value."""
+Seen = tuple[str, "list[Column]", "list[str]", str]
+"""The name of a table in SQL, its columns, the key that the database knows, and the database's time zone."""
+
+# ---- PostgreSQL ----
+
+_POSTGRES_KINDS = {
+    "smallint": "whole",
+    "integer": "whole",
+    "bigint": "whole",
+    "real": "number",
+    "double precision": "number",
+    "date": "time",
+    "timestamp without time zone": "time",
+    "timestamp with time zone": "time",
+    "text": "text",
+    "character varying": "text",
+    "uuid": "text",
+    "numeric": "number",
+}
+_POSTGRES_TABLES = """
+SELECT c.oid::text AS oid, quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS table,
+  n.nspname || '.' || c.relname = {name} OR c.relname = {name} AS is_exact
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
+  AND (lower(n.nspname || '.' || c.relname) = lower({name})
+    OR (lower(c.relname) = lower({name}) AND pg_table_is_visible(c.oid)))"""
+_POSTGRES_COLUMNS = """
+SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS is_required,
+  EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisvalid AND i.indpred IS NULL
+    AND i.indkey[0] = a.attnum) AS is_indexed,
+  (SELECT array_position(i.indkey::int2[], a.attnum) FROM pg_index i
+    WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+      AND i.indexprs IS NULL AND i.indnatts = i.indnkeyatts
+      AND NOT EXISTS (SELECT FROM pg_attribute k WHERE k.attrelid = i.indrelid
+        AND k.attnum = ANY (i.indkey) AND NOT k.attnotnull)
+    ORDER BY i.indisprimary DESC, i.indexrelid LIMIT 1) AS position
+FROM pg_attribute a WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+
+
+def _of_postgres(ask: Ask, name: str) -> Seen:
+    table = _one(name, ask(_POSTGRES_TABLES.format(name=postgres_literal("string", name)), _ROWS))
+    rows = ask(_POSTGRES_COLUMNS.format(oid=int(table["oid"])), _ROWS)
+    free = [row["name"] for row in rows if row["type"] == "numeric"]
+    digits = _postgres_digits(ask, table["table"], free) if free else {}
+    columns = []
+    for row in rows:
+        plain, _, size = str(row["type"]).partition("(")
+        # A zone may follow the size: timestamp(3) with time zone.
+        plain = f"{plain.strip()} {size.partition(')')[2].strip()}".strip()
+        precision = int(size.partition(",")[0].strip(")")) if plain == "numeric" and size else 0
+        unfit = f"{row['type']} has more digits than a decimal" if precision > DIGITS else None
+        if row["name"] in free and digits[row["name"]] is None:
+            unfit = "numeric with NaN or infinity"
+        columns.append(
+            Column(
+                name=row["name"],
+                type=plain,
+                kind="other" if unfit else _POSTGRES_KINDS.get(plain, "other"),
+                is_required=bool(row["is_required"]),
+                is_indexed=bool(row["is_indexed"]),
+                digits=digits.get(row["name"]),
+                unfit=unfit,
+            )
+        )
+    key = sorted((row["position"], row["name"]) for row in rows if row["position"] is not None)
+    (zone,) = ask("SELECT current_setting('TimeZone') AS zone", 1)
+    return table["table"], columns, [column for _, column in key], zone["zone"]
+
+
+def _postgres_digits(ask: Ask, table: str, names: Sequence[str]) -> dict[str, tuple[int, int] | None]:
+    """Find the most digits of numbers without precision: one scan. None for a column with NaN or infinity."""
+    values = ", ".join(
+        f"coalesce(max(length(trunc(abs({column}))::text)), 0) AS w{number}, "
+        f"coalesce(max(scale({column})), 0) AS s{number}, "
+        f"count(*) FILTER (WHERE {column}::text ~ '[A-Za-z]') AS o{number}"
+        for number, column in enumerate(map(named, names))
+    )
+    (row,) = ask(f"SELECT {values} FROM {table}", 1)  # noqa: S608 - names are quoted
+    return {
+        name: None if row[f"o{number}"] else (int(row[f"w{number}"]), int(row[f"s{number}"]))
+        for number, name in enumerate(names)
+    }
+
+
+# ---- SQLite ----
+
+_SQLITE_TYPES = (("whole", ("INT",)), ("text", ("CHAR", "CLOB", "TEXT", "DATE", "TIME")), ("number", ()))
+"""Kind -> parts of the declared types that it has, in the order in which they are looked for."""
+
+
+def _of_sqlite(ask: Ask, name: str) -> Seen:
+    literal = _text(name.removeprefix("main."))
+    tables = ask(
+        f"SELECT name, name = {literal} AS is_exact FROM sqlite_master "  # noqa: S608 - a literal
+        f"WHERE type IN ('table', 'view') AND lower(name) = lower({literal})",
+        _ROWS,
+    )
+    found = _one(name, [{**table, "table": named(table["name"])} for table in tables])
+    literal, table = _text(found["name"]), found["table"]
+    rows = ask(f'SELECT name, type, "notnull", pk FROM pragma_table_info({literal})', _ROWS)  # noqa: S608
+    indexes = ask(
+        'SELECT l.name AS "index", l."unique", l.partial, i.seqno, i.name '  # noqa: S608 - a literal
+        f"FROM pragma_index_list({literal}) l, pragma_index_info(l.name) i ORDER BY l.seq DESC, i.seqno",
+        _ROWS,
+    )
+    names = [row["name"] for row in rows]
+    # No column holds values of its declared type alone.
+    kinds = ", ".join(
+        f"group_concat(DISTINCT typeof({named(column)})) AS t{n}" for n, column in enumerate(names)
+    )
+    (stored,) = ask(f"SELECT {kinds} FROM {table}", 1)  # noqa: S608 - names are quoted
+    stored_kinds = {column: {*str(stored[f"t{n}"] or "").split(",")} for n, column in enumerate(names)}
+    indexed = {row["name"] for row in indexes if not row["partial"] and row["seqno"] == 0}
+    columns = [_sqlite_column(row, stored_kinds[row["name"]], row["name"] in indexed) for row in rows]
+    required = {column.name for column in columns if column.is_required}
+    keys = [[row["name"] for row in sorted(rows, key=lambda row: row["pk"]) if row["pk"]]]
+    unique = dict.fromkeys(row["index"] for row in indexes if row["unique"] and not row["partial"])
+    keys += [[row["name"] for row in indexes if row["index"] == index] for index in unique]
+    # A key of SQLite may hold NULL, unless its columns are NOT NULL or it is the number of the row.
+    key = next((key for key in keys if key and required.issuperset(key)), [])
+    return table, columns, key, "UTC"
+
+
+def _sqlite_column(row: dict[str, Any], stored: set[str], is_indexed: bool) -> Column:
+    declared = str(row["type"]).upper()
+    kind = next(
+        (kind for kind, parts in _SQLITE_TYPES if not parts or any(p in declared for p in parts)), "other"
+    )
+    is_row_number = bool(row["pk"]) and declared == "INTEGER"
+    fits = {
+        "whole": {"integer"},
+        "text": {"text", "integer", "real"},
+        "number": {"integer", "real"},
+    }[kind] | {"null", ""}
+    others = sorted(stored - fits)
+    unfit = (
+        f"{declared or 'no type'}, and there are values of the type {', '.join(others)}" if others else None
+    )
+    return Column(
+        name=row["name"],
+        type=declared,
+        kind="other" if unfit else kind,
+        is_required=bool(row["notnull"]) or is_row_number,
+        is_indexed=is_indexed or is_row_number,
+        unfit=None if "BLOB" in declared else unfit,
+    )
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+_LOOKS: dict[str, Callable[[Ask, str], Seen]] = {"postgresql": _of_postgres, "sqlite": _of_sqlite}
+
+# ---- feeds ----
+
+
+def feed_of(table: str, uri: str, storage: Storage, key: Sequence[str]) -> Feed:
+    """Look at a Delta table with a change data feed.
+
+    :param table: As it was named.
+    :param uri: Its canonical URI.
+    :param key: The columns that identify a row: a Delta table does not know them.
+    :raises ChangeFeedError: It has no feed.
+    :raises InputError: No key is named, or none that the table has.
+    """
+    log = SourceLog.of(uri, storage)
+    if not log.metadata.has_feed:
+        raise ChangeFeedError(
+            f"The Delta table {table} has no change data feed, so it does not say which rows changed.",
+            kept=KEPT,
+            do=f"turn the feed on: ALTER TABLE delta.`{table}` SET TBLPROPERTIES "
+            "(delta.enableChangeDataFeed = true). Or load the table by a column that grows: write the Dag file "
+            "yourself, with TableSource(table=…, cursor=…)",
+        )
+    fields = log.metadata.schema.fields
+    columns = _key(table, [field.name for field in fields], key)
+    kinds = {field.name: text(field.kind) for field in fields}
+    for name in columns:
+        check_key("--key", name, kinds[name], table)
+    return Feed(
+        table=table,
+        version=log.newest,
+        names=tuple(_names(log.metadata.schema)),
+        key=columns,
+        kept={**DEFAULTS, **log.metadata.kept},
+    )
+
+
+def _names(kind: Kind) -> Iterator[str]:
+    match kind:
+        case Struct():
+            for field in kind.fields:
+                yield field.name
+                yield from _names(field.kind)
+        case Array():
+            yield from _names(kind.element)
+        case Map():
+            yield from _names(kind.key)
+            yield from _names(kind.value)
