@@ -113,7 +113,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
             "Look at a source, and write the Dag file that loads it",
             Arg(
                 ("source",),
-                help="A folder of files, or of a Delta table with a change data feed; or <conn_id>:<schema.table>",
+                help="Folder of files, or of a Delta table with a change data feed; or conn_id:schema.table",
             ),
             Arg(("table",), help="Path or URI of the Delta table that is to be loaded"),
             Arg(("--conn-id",), help="Connection of a database; SOURCE is then the name of a table"),

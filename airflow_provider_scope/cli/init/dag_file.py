@@ -269,9 +269,8 @@ def _table(names: Sequence[str], *, evolution: str = "") -> list[Argument]:
     odd = [name for name in dict.fromkeys(names) if NOT_IN_NAMES & {*name}]
     if odd:
         comment = (
-            f"Delta stores {counted(len(odd), 'name')} such as {odd[0]!r} only with column mapping, which "
-            "all readers of the table have to know. Or leave this out, and give these columns other names in "
-            "`sql`: SELECT `…` AS …, … FROM @data."  # noqa: S608 - a comment
+            f"A table has names such as {odd[0]!r} ({len(odd):,}) only with column mapping, which all of its "
+            "readers have to know. Or leave this out, and give these columns other names in `sql`, with AS."
         )
         mapping = Call("", (Argument("delta.columnMapping.mode", "name"),))
         fields.append(Argument("properties", mapping, comment))

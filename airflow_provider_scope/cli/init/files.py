@@ -40,7 +40,7 @@ _WHOLE_BYTES = 64 * 1024**2
 
 def folder_of(root: str, uri: str, storage: Storage, wanted: str | None) -> Folder:
     listing = list(storage.walk(uri))
-    kind, pattern = _format_of(root, listing, wanted)
+    kind, pattern = _format_of(uri, listing, wanted)
     spec = FileSource(roots=root, format=kind, patterns=pattern, safety_buffer_seconds=0)
     now_ms = clock.now_ms()
     files = candidates(listing, Rules.of(spec, now_ms), [uri])
@@ -75,12 +75,13 @@ def folder_of(root: str, uri: str, storage: Storage, wanted: str | None) -> Fold
     )
 
 
-def _format_of(root: str, listing: Sequence[FileEntry], wanted: str | None) -> tuple[str, str | None]:
+def _format_of(uri: str, listing: Sequence[FileEntry], wanted: str | None) -> tuple[str, str | None]:
     """Find the format of files by their names.
 
     :return: And the pattern of their names, if these are not the usual ones.
     """
-    names = [base_name(file.path) for file in listing if not is_hidden(base_name(file.path))]
+    parts = [file.path[len(uri) + 1 :].split("/") for file in listing]
+    names = [path[-1] for path in parts if not any(map(is_hidden, path))]
     patterns = [(kind, usual_pattern(kind), None) for kind in FORMATS]
     patterns += [(kind, pattern, pattern) for kind, pattern in _OTHER_NAMES.items()]
     counts = {
@@ -94,24 +95,24 @@ def _format_of(root: str, listing: Sequence[FileEntry], wanted: str | None) -> t
         return next(iter(counts))
     if not names:
         raise SourceEmptyError(
-            f"The folder {root} holds no file.",
+            f"The folder {uri} holds no file.",
             kept=KEPT,
             do="put a file of the source there, and run the command again: the Dag file says what it saw",
         )
     shown = ", ".join(
-        f"{counted(count, kind + ' file')} such as {next(name for name in names if re.search(pattern, name))!r}"
+        f"{count:,} {kind} such as {next(name for name in names if re.search(pattern, name))!r}"
         for kind, pattern, named_so in patterns
         if (count := counts.get((kind, named_so)))
     )
     if counts:
         raise InputError(
-            f"The folder {root} holds files of several formats or endings: {shown}.",
+            f"The folder {uri} holds files of several formats or endings: {shown}.",
             kept=KEPT,
             do="choose one of them with --format, such as `--format "
             f"{next(iter(counts))[0]}`; or name a folder with files of one kind. Each needs its own table",
         )
     raise InputError(
-        f"No file in {root} has a name of {wanted or 'a known format'}: {some_names(names, 3)}.",
+        f"No file in {uri} has a name of {wanted or 'a known format'}: {some_names(names, 3)}.",
         kept=KEPT,
         do="rename the files, or write the Dag file yourself: FileSource(format=…, patterns=…)",
     )

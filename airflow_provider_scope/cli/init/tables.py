@@ -1,4 +1,4 @@
-"""What a table of a database is, or a Delta table with a feed: its columns, its key, and what shows changes."""
+"""What a table of a database is, or a Delta table with a feed: its columns, its key, and its indexes."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def _of_sqlite(ask: Ask, name: str) -> Seen:
     (stored,) = ask(f"SELECT {kinds} FROM {table}", 1)  # noqa: S608 - names are quoted
     stored_kinds = {column: {*str(stored[f"t{n}"] or "").split(",")} for n, column in enumerate(names)}
     indexed = {row["name"] for row in indexes if not row["partial"] and row["seqno"] == 0}
-    columns = [_sqlite_column(row, stored_kinds[row["name"]], row["name"] in indexed) for row in rows]
+    columns = [_sqlite_column(row, stored_kinds[row["name"]], indexed) for row in rows]
     required = {column.name for column in columns if column.is_required}
     keys = [[row["name"] for row in sorted(rows, key=lambda row: row["pk"]) if row["pk"]]]
     unique = dict.fromkeys(row["index"] for row in indexes if row["unique"] and not row["partial"])
@@ -220,7 +220,7 @@ def _of_sqlite(ask: Ask, name: str) -> Seen:
     return table, columns, key, "UTC"
 
 
-def _sqlite_column(row: dict[str, Any], stored: set[str], is_indexed: bool) -> Column:
+def _sqlite_column(row: dict[str, Any], stored: set[str], indexed: set[str]) -> Column:
     declared = str(row["type"]).upper()
     kind = next(
         (kind for kind, parts in _SQLITE_TYPES if not parts or any(p in declared for p in parts)), "other"
@@ -232,15 +232,13 @@ def _sqlite_column(row: dict[str, Any], stored: set[str], is_indexed: bool) -> C
         "number": {"integer", "real"},
     }[kind] | {"null", ""}
     others = sorted(stored - fits)
-    unfit = (
-        f"{declared or 'no type'}, and there are values of the type {', '.join(others)}" if others else None
-    )
+    unfit = f"{declared or 'no type'} with values of the type {', '.join(others)}" if others else None
     return Column(
         name=row["name"],
         type=declared,
         kind="other" if unfit else kind,
         is_required=bool(row["notnull"]) or is_row_number,
-        is_indexed=is_indexed or is_row_number,
+        is_indexed=row["name"] in indexed or is_row_number,
         unfit=None if "BLOB" in declared else unfit,
     )
 
