@@ -9,7 +9,6 @@ import sqlite3
 import time
 from contextlib import closing
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,17 +22,16 @@ from tests.real_airflow import postgres
 from tests.spark.jdbc_world import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.spark.jdbc_world import World
 
 pytestmark = pytest.mark.spark
 
-Load = "Callable[..., list[dict[str, Any]]]"
-
 
 @pytest.fixture
-def load(tmp_path: Path, run_dag: Any, warm_spark: None, capsys: Any) -> Load:
+def load(tmp_path: Path, run_dag: Any, warm_spark: None, capsys: Any) -> Any:
     """Write a Dag file, run it, and give the rows of the table."""
 
     def run(name: str, *words: str) -> list[dict[str, Any]]:

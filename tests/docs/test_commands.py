@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from pyarrow import parquet
 
 from airflow_provider_scope.cli.definition import get_scope_cli_commands
+from airflow_provider_scope.cli.init.dag_file import Column, DatabaseTable, dag_text
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import SparkJobFailedError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
@@ -91,6 +92,23 @@ def test_airflow_takes_the_commands_that_a_page_shows(page):
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_a_command_names_a_table_as_the_task_of_the_page_does(page):
     assert not re.search(r"airflow scope [a-z-]+ file://", page.read_text())
+
+
+def test_the_file_that_init_writes_is_the_one_on_the_page():
+    seen = DatabaseTable(
+        conn_id="shop",
+        database="postgresql",
+        table="sales.orders",
+        columns=(
+            Column("order_id", "bigint", "whole", is_required=True, is_indexed=True),
+            Column("price", "numeric", "number", digits=(6, 4)),
+            Column("changed_at", "timestamp with time zone", "time", is_required=True, is_indexed=True),
+        ),
+        key=("order_id",),
+    )
+    (block,) = blocks(section(PAGE, "## init"), "python")
+
+    assert block.text == dag_text("orders", "/data/delta/orders", None, seen).partition('"""\n\n')[2]
 
 
 # ---- what they print -----------------------------------------------------------------------------------

@@ -183,8 +183,9 @@ def _postgres_digits(ask: Ask, table: str, names: Sequence[str]) -> dict[str, tu
 
 # ---- SQLite ----
 
-_SQLITE_TYPES = (("whole", ("INT",)), ("text", ("CHAR", "CLOB", "TEXT", "DATE", "TIME")), ("number", ()))
-"""Kind -> parts of the declared types that it has, in the order in which they are looked for."""
+_SQLITE_TYPES = (("whole", ("INT",)), ("text", ("CHAR", "CLOB", "TEXT", "DATE", "TIME")))
+"""Kind -> parts of the declared types that it has, in the order in which they are looked for. Others are
+numbers."""
 
 
 def _of_sqlite(ask: Ask, name: str) -> Seen:
@@ -222,9 +223,7 @@ def _of_sqlite(ask: Ask, name: str) -> Seen:
 
 def _sqlite_column(row: dict[str, Any], stored: set[str], indexed: set[str]) -> Column:
     declared = str(row["type"]).upper()
-    kind = next(
-        (kind for kind, parts in _SQLITE_TYPES if not parts or any(p in declared for p in parts)), "other"
-    )
+    kind = next((kind for kind, parts in _SQLITE_TYPES if any(part in declared for part in parts)), "number")
     is_row_number = bool(row["pk"]) and declared == "INTEGER"
     fits = {
         "whole": {"integer"},
@@ -267,8 +266,8 @@ def feed_of(table: str, uri: str, storage: Storage, key: Sequence[str]) -> Feed:
             f"The Delta table {table} has no change data feed, so it does not say which rows changed.",
             kept=KEPT,
             do=f"turn the feed on: ALTER TABLE delta.`{table}` SET TBLPROPERTIES "
-            "(delta.enableChangeDataFeed = true). Or load the table by a column that grows: write the Dag file "
-            "yourself, with TableSource(table=…, cursor=…)",
+            "(delta.enableChangeDataFeed = true). Or load the table by a column that grows: write the "
+            "Dag file yourself, with TableSource(table=…, cursor=…)",
         )
     fields = log.metadata.schema.fields
     columns = _key(table, [field.name for field in fields], key)
