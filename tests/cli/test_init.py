@@ -23,6 +23,7 @@ from pyarrow import orc, parquet
 
 from airflow_provider_scope.cli.init import samples
 from airflow_provider_scope.cli.tasks import Instance
+from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.specs import CdfSource, FileSource, JdbcSource, Merge, TableSpec
 from tests.cli.conftest import Desk
 from tests.crash.world import DeltaWorld
@@ -246,6 +247,26 @@ def test_each_guess_has_a_comment_and_nothing_in_a_name_ends_it(writer):
     assert "2 files, 16 bytes; the newest is 'young.csv'" in words
     assert "1 file, hidden name, such as '_hidden.csv'" in words
     assert "1 file may still be written" in words
+
+
+def test_files_on_another_store_are_looked_into_through_its_connection(writer, monkeypatch):
+    (writer.folder / "account").mkdir()
+    writer.landing = writer.folder / "account" / "in"
+    writer.land({"csv/a.csv.gz": gzip.compress(b"id;a b\n1;x\n"), "parquet/none.txt": ""})
+    parquet.write_table(pa.table({"id": [1], "a b": [1]}), writer.landing / "parquet" / "a.parquet")
+    fed = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(writer.landing / "fed", pa.table({"id": [1], "a b": [1]}), configuration=fed)
+    monkeypatch.setenv("AIRFLOW_CONN_HDFS", json.dumps({"conn_type": "webhdfs", "login": "loader"}))
+    with Emulator(writer.folder / "account", max_append_bytes=2**30) as emulator:
+        root = f"webhdfs://127.0.0.1:{emulator.port}"
+        for source, words in (("csv", ()), ("parquet", ()), ("fed", ("--key", "id"))):
+            said = writer.desk.scope(
+                "init", f"{root}/in/{source}", f"{root}/target", "--storage-conn-id", "hdfs", *words
+            )
+            assert (said.code, said.err) == (0, "")
+            assert 'storage_conn_id="hdfs"' in said.out
+            assert 'properties={"delta.columnMapping.mode": "name"}' in said.out
+            assert ('"sep": ";"' in said.out) == (source == "csv")
 
 
 # ---- databases ----

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,7 @@ def init(args: Namespace) -> None:
         say(f"{output} is written: read its comments. Next:")
         say(f"  airflow scope plan {dag_id} load --read")
         say(f"  airflow dags test {dag_id}")
+        say(f"  airflow scope status {shlex.quote(args.table)}")
     if args.verify:
         args.read = True
         set_address(address_of(ingest, (dag_id, "load"), None, context.storage_conn_id))
@@ -90,7 +92,14 @@ def _look(args: Namespace) -> Source:
         conn_id, _, table = args.source.partition(":")
         return database_table_of(conn_id, table, args.key or [])
     root = canonical_root(args.source)
+    kind = kind_of(root)
+    if kind.no_control_files:
+        raise InputError(
+            f"{root} is on {kind.name}, whose files this command cannot look into.",
+            kept=KEPT,
+            do="write the Dag file yourself, with a FileSource",
+        )
     storage = store_of(root, args.storage_conn_id).storage
-    if not kind_of(root).no_control_files and storage.names(f"{root}/_delta_log"):
+    if storage.names(f"{root}/_delta_log"):
         return feed_of(args.source, root, storage, args.key or [])
     return folder_of(args.source, root, storage, args.format)

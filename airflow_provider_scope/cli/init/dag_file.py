@@ -140,7 +140,7 @@ def dag_text(dag_id: str, location: str, storage_conn_id: str | None, source: So
     """
     what, arguments = {Folder: _of_folder, DatabaseTable: _of_database, Feed: _of_feed}[type(source)](source)  # type: ignore[operator]
     is_local = location.startswith(("/", "file:"))
-    disk = "The folders are on this disk: the task has to run where they are. " if is_local else ""
+    disk = "A path on a disk: the task has to run where it is. " if is_local else ""
     table = Argument(
         "delta_location",
         location,
