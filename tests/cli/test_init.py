@@ -232,7 +232,7 @@ def test_a_beginning_is_not_taken_for_the_whole():
 
 
 def test_each_guess_has_a_comment_and_nothing_in_a_name_ends_it(writer):
-    writer.landing = writer.folder / "{{ ds }} \"it's\" 'n"
+    writer.landing = writer.folder / "a \"it's\" 'n é"
     writer.land({"a.csv": "id,b\n1,x\n", "_hidden.csv": "x", "empty.csv": ""})
     writer.land({"young.csv": "id,b\n2,y\n"}, age=1)
 
@@ -244,7 +244,7 @@ def test_each_guess_has_a_comment_and_nothing_in_a_name_ends_it(writer):
     for argument in ("schedule", "delta_location", "roots", "columns", "safety_buffer_seconds", "write"):
         assert re.search(rf"^ +# .*\n +{argument}=", text, re.MULTILINE), argument
     words = " ".join(line.strip().removeprefix("# ") for line in text.splitlines())
-    assert "2 files, 16 bytes; the newest is 'young.csv'" in words
+    assert "2 files, 18 bytes; the newest is 'young.csv'" in words
     assert "1 file, hidden name, such as '_hidden.csv'" in words
     assert "1 file may still be written" in words
 
@@ -418,6 +418,13 @@ def test_a_folder_that_no_run_could_load_is_refused(writer, case):
     assert message in writer.refused(str(writer.landing))
 
 
+def test_a_name_that_airflow_takes_for_a_template_is_refused(writer):
+    writer.landing = writer.folder / "{{ ds }}"
+    writer.land({"a.csv": "id\n1\n"})
+
+    assert "takes for a template" in writer.refused(str(writer.landing))
+
+
 def test_one_of_several_formats_can_be_named(writer):
     writer.land({"a.csv": "id\n1\n", "b.json": "{}"})
 
@@ -471,6 +478,8 @@ def test_what_a_first_run_would_refuse_is_refused_before_there_is_a_file(writer)
     write_deltalake(writer.folder / "target", pa.table({"id": [1]}))
     assert "UnknownRowsError" in writer.refused(str(writer.landing))
 
+    parquet.write_table(pa.table({"id": [1]}), writer.landing / "a.parquet")
+    (writer.landing / "a.csv").unlink()
     said = writer.desk.scope("init", str(writer.landing), f"{writer.landing}/table")
     assert (said.code, said.out) == (1, "")
     assert "InputError" in said.err

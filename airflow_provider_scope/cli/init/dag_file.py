@@ -173,7 +173,7 @@ def dag_text(dag_id: str, location: str, storage_conn_id: str | None, source: So
             "from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator",
             f"from airflow_provider_scope.specs import {specs}",
             "",
-            f"with {_code(dag, 0, len('with :'))}:",
+            f"with {_code(dag, 0, len('with  as dag:'))} as dag:",
             f"    {_code(task, 4, 4)}",
             "",
         )
@@ -229,7 +229,11 @@ def _literal(value: Any) -> str:
     if not isinstance(value, str):
         return repr(value)
     if re.search(r"\{[{%#]", value):
-        value = "{% raw %}" + value + "{% endraw %}"  # it is no template of Airflow's
+        raise InputError(
+            f"The Dag file would have the text {value!r}, which Airflow takes for a template.",
+            kept=KEPT,
+            do="rename the folder, the table or the column in it",
+        )
     text = repr(value)
     if text.startswith("'") and '"' not in text:
         return f'"{text[1:-1]}"'

@@ -112,7 +112,7 @@ def _format_of(uri: str, listing: Sequence[FileEntry], wanted: str | None) -> tu
             f"{next(iter(counts))[0]}`; or name a folder with files of one kind. Each needs its own table",
         )
     raise InputError(
-        f"No file in {uri} has a name of {wanted or 'a known format'}: {some_names(names, 3)}.",
+        f"No file in {uri} has a name of {wanted or 'a known format'}: {some_names(sorted(names), 3)}.",
         kept=KEPT,
         do="rename the files, or write the Dag file yourself: FileSource(format=…, patterns=…)",
     )

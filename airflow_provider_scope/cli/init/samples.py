@@ -76,7 +76,7 @@ def unpacked(name: str, head: bytes, at_most: int, *, is_whole: bool) -> tuple[b
             return data, is_whole and inflating.eof
         if not lower.endswith((".gz", ".gzip", ".bz2")):
             return head[:at_most], is_whole and len(head) <= at_most
-        opened: Any = (bz2.BZ2File if lower.endswith(".bz2") else gzip.GzipFile)(fileobj=io.BytesIO(head))
+        opened: Any = (bz2 if lower.endswith(".bz2") else gzip).open(io.BytesIO(head))
         parts, size = list[bytes](), 0
         while size < at_most:
             part = opened.read(min(65_536, at_most - size))

@@ -235,7 +235,7 @@ def _sqlite_column(row: dict[str, Any], stored: set[str], indexed: set[str]) -> 
     return Column(
         name=row["name"],
         type=declared,
-        kind="other" if unfit else kind,
+        kind="other" if unfit or "BLOB" in declared else kind,
         is_required=bool(row["notnull"]) or is_row_number,
         is_indexed=row["name"] in indexed or is_row_number,
         unfit=None if "BLOB" in declared else unfit,
