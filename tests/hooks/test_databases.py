@@ -112,7 +112,7 @@ def test_a_database_is_asked_through_the_hook_of_its_connection(
     assert fetch("shop", "SELECT * FROM t ORDER BY n", 2) == [{"n": 1, "t": "a"}, {"n": 2, "t": None}]
     with caplog.at_level("INFO"):
         assert fetch("shop", "SELECT * FROM no_such_table", 2) is None
-    assert "did not tell whether there are new rows (OperationalError)" in caplog.messages[-1]
+    assert "did not answer (OperationalError: no such table: no_such_table)" in caplog.messages[-1]
 
 
 def test_a_database_whose_provider_is_missing_is_left_to_spark(
@@ -121,5 +121,5 @@ def test_a_database_whose_provider_is_missing_is_left_to_spark(
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "no_such_type", "password": "planted"}))
     with caplog.at_level("INFO"):
         assert fetch("shop", "SELECT 1", 1) is None
-    assert "the provider for connections of the type 'no_such_type' cannot be used" in caplog.text
+    assert "The provider for connections of the type 'no_such_type' cannot be used" in caplog.text
     assert "planted" not in caplog.text
