@@ -113,7 +113,7 @@ CSV: dict[str, tuple[dict[str, bytes | str], dict[str, Any]]] = {
     ),
     "an old encoding": (
         {"a.csv": "id,name\n1,M\xfcller\n".encode("cp1252"), "b.csv": "id,name\n2,ascii\n"},
-        {"options": {**HEADER, "encoding": "windows-1252"}},
+        {"options": {**HEADER, "encoding": "ISO-8859-1"}},
     ),
     "compressed files": (
         {"a.csv.gz": gzip.compress(b"id|name\n1|x\n"), "b.csv.bz2": bz2.compress(b"id|name\n1|x\n")},
@@ -400,6 +400,7 @@ REFUSED: dict[str, tuple[dict[str, bytes | str], str]] = {
     "not what its name says": ({"a.csv.gz": "id\n1\n"}, "BadFileError: The file"),
     "cut": ({"a.csv.gz": gzip.compress(b"id\n1\n")[:-9]}, "its compressed data is cut off"),
     "no parquet": ({"a.parquet": "PAR1, not really"}, "its columns could not be read"),
+    "an encoding that Spark lacks": ({"a.csv": "id\n€\n".encode("cp1252")}, "neither UTF-8 nor ISO-8859-1"),
     "no JSON": ({"a.json": "id: 1\n"}, "it is not JSON"),
     "two separators": (
         {"a.csv": "id,b\n1,2\n", "b.csv": "id;b\n1;2\n"},

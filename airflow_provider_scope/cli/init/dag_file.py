@@ -25,6 +25,7 @@ _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 DIGITS = 38
 """The most that a decimal has."""
 _USUAL_SCALE = 18
+_SHOWN = 3
 
 # ---- what was seen ----
 
@@ -339,20 +340,20 @@ def _options(folder: Folder) -> list[Argument]:
     """Write the options of Spark's reader that the files need."""
     options = []
     if folder.has_header:
-        shown = ", ".join(map(repr, folder.names[:3])) + (", …" if len(folder.names) > 3 else "")  # noqa: PLR2004
-        comment = f"The first line of each file has names: {shown} If it has values, leave this out."
-        options.append(Argument("header", "true", comment.replace(" If", ". If", 1)))
+        shown = ", ".join(map(repr, folder.names[:_SHOWN])) + (", …" if len(folder.names) > _SHOWN else "")
+        comment = f"The first line of each file has names: {shown}. If it has values, leave this out."
+        options.append(Argument("header", "true", comment))
     if folder.separator != ",":
         options.append(Argument("sep", folder.separator, "Between the fields of a record."))
     if folder.has_escapes:
         comment = 'A quote in a quoted field is \\", and not "".'
         options.append(Argument("escape", "\\", comment))
     if folder.is_multiline:
-        comment = {
+        comments = {
             "csv": "Quoted fields have line breaks. Without this option each line is a record.",
             "json": "Each file is one value. Without this option each line is one.",
         }
-        options.append(Argument("multiLine", "true", comment[folder.format]))
+        options.append(Argument("multiLine", "true", comments[folder.format]))
     if folder.encoding:
         comment = "The files are not UTF-8, and their bytes fit this encoding: look at some letters."
         options.append(Argument("encoding", folder.encoding, comment))

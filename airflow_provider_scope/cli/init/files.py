@@ -41,7 +41,7 @@ _WHOLE_BYTES = 64 * 1024**2
 def folder_of(root: str, uri: str, storage: Storage, wanted: str | None) -> Folder:
     listing = list(storage.walk(uri))
     kind, pattern = _format_of(uri, listing, wanted)
-    spec = FileSource(roots=root, format=kind, patterns=pattern, safety_buffer_seconds=0)
+    spec = FileSource(roots=root, format=kind, patterns=pattern, safety_buffer_seconds=0)  # type: ignore[arg-type] # of FORMATS
     now_ms = clock.now_ms()
     files = candidates(listing, Rules.of(spec, now_ms), [uri])
     if not files.files:
@@ -82,8 +82,8 @@ def _format_of(uri: str, listing: Sequence[FileEntry], wanted: str | None) -> tu
     """
     parts = [file.path[len(uri) + 1 :].split("/") for file in listing]
     names = [path[-1] for path in parts if not any(map(is_hidden, path))]
-    patterns = [(kind, usual_pattern(kind), None) for kind in FORMATS]
-    patterns += [(kind, pattern, pattern) for kind, pattern in _OTHER_NAMES.items()]
+    usual = [(kind, usual_pattern(kind), None) for kind in FORMATS]
+    patterns = [*usual, *((kind, pattern, pattern) for kind, pattern in _OTHER_NAMES.items())]
     counts = {
         (kind, named_so): count
         for kind, pattern, named_so in patterns
@@ -100,9 +100,9 @@ def _format_of(uri: str, listing: Sequence[FileEntry], wanted: str | None) -> tu
             do="put a file of the source there, and run the command again: the Dag file says what it saw",
         )
     shown = ", ".join(
-        f"{count:,} {kind} such as {next(name for name in names if re.search(pattern, name))!r}"
+        f"{counts[kind, named_so]:,} {kind} such as {next(filter(re.compile(pattern).search, names))!r}"
         for kind, pattern, named_so in patterns
-        if (count := counts.get((kind, named_so)))
+        if (kind, named_so) in counts
     )
     if counts:
         raise InputError(
@@ -168,9 +168,9 @@ def _texts(storage: Storage, files: Iterable[FileEntry]) -> Iterator[tuple[FileE
         head, is_whole = _head(storage, file)
         try:
             data, is_whole = samples.unpacked(base_name(file.path), head, _HEAD_BYTES, is_whole=is_whole)
+            text, encoding = samples.decoded(data)
         except ValueError as err:
             raise _unreadable(file, str(err)) from err
-        text, encoding = samples.decoded(data)
         yield file, text, encoding, is_whole
 
 

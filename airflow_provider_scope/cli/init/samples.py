@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 SEPARATORS = (",", ";", "\t", "|")
 _RECORDS = 2_000
 """Records of a file that are looked at."""
-_NOT_IN_CP1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+_NOT_IN_LATIN = re.compile(rb"[\x80-\x9f]")
+"""Bytes that ISO-8859-1 has no letter for, and windows-1252 has: Spark reads only the first."""
 _VALUE = re.compile(
     r"[-+]?[0-9][0-9.,]*([eE][-+]?[0-9]+)?%?|[-+]?\.[0-9]+|[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*|true|false"
     r"|nan?|null",
@@ -97,6 +98,7 @@ def decoded(data: bytes) -> tuple[str, str | None]:
     """Read the beginning of a text.
 
     :return: The text, and the name of its encoding for Spark; None is UTF-8.
+    :raises ValueError: It has an encoding that Spark does not read.
     """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data[: len(data) // 2 * 2].decode("utf-16", errors="replace"), "UTF-16"
@@ -104,9 +106,9 @@ def decoded(data: bytes) -> tuple[str, str | None]:
         # The last character may be cut.
         return codecs.getincrementaldecoder("utf-8-sig")().decode(data), None
     except UnicodeDecodeError:
-        if _NOT_IN_CP1252.search(data):
-            return data.decode("iso-8859-1"), "ISO-8859-1"
-        return data.decode("cp1252"), "windows-1252"
+        if _NOT_IN_LATIN.search(data):
+            raise ValueError("it is neither UTF-8 nor ISO-8859-1; rewrite it as UTF-8") from None
+        return data.decode("iso-8859-1"), "ISO-8859-1"
 
 
 def csv_sample(text: str, *, is_whole: bool) -> CsvSample | None:
