@@ -61,7 +61,7 @@ def as_text(value: Any, text: str) -> bool:
         return (value or "") == text
     if isinstance(value, dt.date):
         return value.isoformat() == text
-    return Decimal(text) == Decimal(repr(value))
+    return Decimal(text) == Decimal(str(value))
 
 
 def test_real_files_and_odd_ones_are_loaded_value_by_value_by_a_file_that_nobody_edited(load, tmp_path):
