@@ -1,4 +1,4 @@
-"""The Dag file that `airflow scope init` writes, from what it saw of a source. Nothing is read here."""
+"""The Dag file that ``airflow scope init`` writes, from what it saw of a source. Nothing is read here."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def dag_text(dag_id: str, location: str, storage_conn_id: str | None, source: So
         (
             f'"""Load {what} into a Delta table, exactly once.',
             "",
-            "Written by `airflow scope init`: each comment says what it saw, and how to change it.",
+            "Written by airflow scope init: each comment says what it saw, and how to change it.",
             f"`airflow scope plan {dag_id} load --read` shows what the next run loads.",
             '"""',
             "",
