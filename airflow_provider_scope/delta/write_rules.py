@@ -24,6 +24,8 @@ KEYS = re.compile(rf"{RANGED.pattern}|float|double|boolean|binary|timestamp_ntz"
 """Types whose values Spark and Delta compare alike. Not collated text: different texts may count as equal."""
 SEQUENCES = re.compile(r"tinyint|smallint|int|bigint|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)")
 """Types by which rows can be ordered. Not text, which orders 10 before 9, and not floats, which have NaN."""
+TOMBSTONE_RETENTION_DAYS = 30
+"""How long a delete keeps older rows of its key away, unless the user says so."""
 _LONGEST = 100
 """Most characters of a text that becomes a literal in a condition."""
 _PLAIN_YEAR = re.compile(r"[0-9]{4}-")
@@ -39,7 +41,7 @@ class MergeRule:
     dedup_sort: tuple[str, str] | None = None
     hard_delete: str | None = None
     sequence_by: str | None = None
-    tombstone_retention_days: int = 30
+    tombstone_retention_days: int = TOMBSTONE_RETENTION_DAYS
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> MergeRule:
@@ -51,7 +53,7 @@ class MergeRule:
             dedup_sort=(sort[0], sort[1]) if sort else None,
             hard_delete=value.get("hard_delete"),
             sequence_by=value.get("sequence_by"),
-            tombstone_retention_days=value.get("tombstone_retention_days") or 30,
+            tombstone_retention_days=value.get("tombstone_retention_days") or TOMBSTONE_RETENTION_DAYS,
         )
 
     @property

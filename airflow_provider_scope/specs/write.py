@@ -47,7 +47,7 @@ class Merge:
         date or a timestamp, and never NULL. Of two rows with one value, ``dedup_sort`` decides which counts;
         None: if they differ, the batch is refused. A delete counts before a row with the same value.
     :param tombstone_retention_days: With ``sequence_by`` and ``hard_delete``: how long after its load a
-        delete keeps older rows of its key away.
+        delete keeps older rows of its key away. None is 30.
     :raises InputError: A value is not valid.
     """
 
@@ -57,7 +57,7 @@ class Merge:
     dedup_sort: Sequence[str] | None = None
     hard_delete: str | None = None
     sequence_by: str | None = None
-    tombstone_retention_days: validation.Count = 30
+    tombstone_retention_days: validation.Count | None = None
 
     def __post_init__(self) -> None:
         """Check the fields together; values that are templates are let through."""
@@ -82,7 +82,11 @@ class Merge:
             raise validation.bad("dedup_sort", sort, "None without primary_key, which identifies rows")
 
     def _check_sequence(self) -> None:
-        sequence = self.sequence_by
+        sequence, days = self.sequence_by, self.tombstone_retention_days
+        for argument in ("sequence_by", "hard_delete") if days is not None else ():
+            if getattr(self, argument) is None:
+                do = f"leave it out; or set {argument}: without both no delete is kept"
+                raise validation.bad("tombstone_retention_days", days, f"None without {argument}", do)
         if sequence is None or validation.is_deferred(sequence):
             return
         if not self.primary_key:

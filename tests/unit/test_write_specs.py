@@ -30,6 +30,14 @@ from airflow_provider_scope.specs.write import write_from, write_to_dict
             {"strategy": "insert-only", "primary_key": "id", "sequence_by": "at"},
             "None with strategy='insert-only'",
         ),
+        (
+            {"primary_key": "id", "hard_delete": "gone", "tombstone_retention_days": 7},
+            "None without sequence_by",
+        ),
+        (
+            {"primary_key": "id", "sequence_by": "at", "tombstone_retention_days": 30},
+            "None without hard_delete",
+        ),
     ],
 )
 def test_what_a_merge_cannot_do_is_refused(fields: dict[str, Any], said: str) -> None:
