@@ -83,7 +83,8 @@ class Merge:
 
     def _check_sequence(self) -> None:
         sequence, days = self.sequence_by, self.tombstone_retention_days
-        for argument in ("sequence_by", "hard_delete") if days is not None else ():
+        has_days = days is not None and not validation.is_deferred(days)
+        for argument in ("sequence_by", "hard_delete") if has_days else ():
             if getattr(self, argument) is None:
                 do = f"leave it out; or set {argument}: without both no delete is kept"
                 raise validation.bad("tombstone_retention_days", days, f"None without {argument}", do)
