@@ -171,7 +171,7 @@ class Fields:
                 value = json.loads(value)
             except ValueError:
                 raise self.bad(name, value, "a JSON list of texts") from None
-        items = value.splitlines() if isinstance(value, str) else value
+        items = value.split("\n") if isinstance(value, str) else value
         if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
             raise self.bad(name, value, "a list of texts")
         return tuple(item.strip() for item in items if item.strip())

@@ -421,7 +421,7 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
 def _with_nested_nanoseconds(text: str) -> list[str]:
     """Find the columns of a parquet file with timestamps in nanoseconds inside."""
     names, name = [], ""
-    for line in text.splitlines():
+    for line in text.split("\n"):  # not splitlines(): a name may hold what it takes for line ends
         column = _COLUMN.match(line)
         name = column[1] if column else name
         if _NESTED_NANOSECONDS.match(line):
