@@ -22,7 +22,7 @@ from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark import plan as plans
-from airflow_provider_scope.spark.files.quarantine import NOTHING_GOOD
+from airflow_provider_scope.spark.files.quarantine import NOTHING_GOOD, sorted_out
 from airflow_provider_scope.spark.files.reading import read, read_by
 from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.values import FileEntry, FileSlice
@@ -266,14 +266,20 @@ def check_put_aside(lab: Lab) -> None:
     assert loaded.total() - good.total() + len(records) <= at_most, lab.case.describe()
 
 
-def check_right_or_refused(lab: Lab) -> None:
-    """See that files that may be refused are not read as something else."""
-    try:
-        table = lab.read()
-    except REFUSALS:
-        return
-    wrong = difference(lab.expected(), table_rows(table))
-    assert not wrong, f"{wrong}\n{lab.case.describe()}"
+def check_each_right_or_aside(lab: Lab) -> None:
+    """See that what is loaded of a file are rows of it: all of them, unless something of it is put aside."""
+    plan = lab.plan(1)
+    plan = replace(plan, source=replace(plan.files, bad_records="quarantine"))
+    with sorted_out(lab.spark, plan, lab.batch(0, lab.case.files)) as batch:
+        loaded = table_rows(batch.good.toArrow()) if batch.good is not None else []
+        aside = {row["file"] for row in batch.bad.collect()}
+    for file in lab.case.files:
+        uri = lab.entries[file.name].path
+        wanted = lab.case.rows(file, uri)
+        got = [row for row in loaded if row[-1] == uri]
+        is_part = uri in aside and not Counter(map(_key, got)) - Counter(map(_key, wanted))
+        wrong = "" if is_part else difference(wanted, got)
+        assert not wrong, f"{file.name}: {wrong}\n{lab.case.describe()}"
 
 
 def told(lab: Lab, work: Any) -> pa.Table:

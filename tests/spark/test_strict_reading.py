@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.reading_cases import CASES, VALUES, Case
+from tests.spark.reading_cases import CASES, NOT_CLOSED, VALUES, Case
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench
@@ -32,16 +32,27 @@ def plan_of(case: Case) -> dict[str, Any]:
     return {"format": case.format, "columns": case.columns, "options": case.options, **case.plan}
 
 
-def read_together() -> list[list[Case]]:
-    """Put the cases together that give rows and are read alike; files without declared columns stay alone."""
+def read_together(cases: list[Case]) -> list[list[Case]]:
+    """Put the cases together that are read alike; files without declared columns stay alone.
+
+    So do those with a quote that is not closed: beside others that go aside, they have another reason.
+    """
     groups: dict[str, list[Case]] = defaultdict(list)
-    for case in FILES:
-        if not isinstance(case.then, str):
-            groups[str(plan_of(case)) if case.columns else f"{case.format} {case.what}"].append(case)
+    for case in cases:
+        is_alone = not case.columns or case.then == NOT_CLOSED
+        groups[f"{case.format} {case.what}" if is_alone else str(plan_of(case))].append(case)
     return [*groups.values()]
 
 
-@pytest.mark.parametrize("cases", read_together(), ids=lambda cases: f"{cases[0].format}: {cases[0].what}")
+ROWS = read_together([case for case in FILES if not isinstance(case.then, str)])
+ERRORS = read_together([case for case in FILES if isinstance(case.then, str)])
+
+
+def first_of(cases: list[Case]) -> str:
+    return f"{cases[0].format}: {cases[0].what}"
+
+
+@pytest.mark.parametrize("cases", ROWS, ids=first_of)
 def test_odd_files_beside_each_other_give_their_rows(bench: Bench, cases: list[Case]):
     files = {bench.file(f"{i}/{case.file_name}", case.bytes): case for i, case in enumerate(cases)}
 
@@ -54,17 +65,25 @@ def test_odd_files_beside_each_other_give_their_rows(bench: Bench, cases: list[C
         assert same(read[file.path]) == same(case.then), case.what
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case for case in FILES if isinstance(case.then, str)],
-    ids=lambda case: f"{case.format}: {case.what}",
-)
+@pytest.mark.parametrize("case", [cases[0] for cases in ERRORS], ids=lambda case: first_of([case]))
 def test_an_odd_file_is_an_error(bench: Bench, case: Case):
     entry = bench.batch(0, bench.file(case.file_name, case.bytes))
 
     error = bench.failure(entry, reads=True, **plan_of(case))
 
     assert case.then in error.what
+
+
+@pytest.mark.parametrize("cases", [cases for cases in ERRORS if len(cases) > 1], ids=first_of)
+def test_odd_files_beside_each_other_go_aside_each_for_its_own_reason(bench: Bench, cases: list[Case]):
+    """All others like the first one, which alone is an error above: what is checked is the same."""
+    files = {bench.file(f"{i}/{case.file_name}", case.bytes): case for i, case in enumerate(cases)}
+
+    _, aside = bench.sort(bench.batch(0, *files), **plan_of(cases[0]))
+
+    for file, case in files.items():
+        reasons = [f"{file.path}: {row['rule']}: {row['value']}" for row in aside if row["file"] == file.path]
+        assert any(str(case.then) in reason for reason in reasons), (case.what, reasons)
 
 
 @pytest.mark.parametrize(
