@@ -29,6 +29,7 @@ os.environ.update(
     AIRFLOW__LOGGING__BASE_LOG_FOLDER=str(_HOME / "logs"),
 )
 
+os.fsync = lambda _: None  # it only matters when the machine goes down, and no test does that
 
 # How long an example takes says nothing here: others use the machine, too.
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -87,13 +88,19 @@ COMPILED = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.ui.explainMode": "formatted",
+    "spark.databricks.delta.snapshotPartitions": "2",
 }
 INTERPRETED = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.databricks.delta.snapshotPartitions": "1",
 }
-"""A few rows are written before Java has compiled the code that Spark makes for them."""
+"""A few rows are written before Java has compiled the code that Spark makes for them, or planned it anew."""
 
 
 @pytest.fixture(scope="session")
@@ -117,9 +124,11 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     settings |= {"spark.driver.memory": "2g", "spark.sql.ui.retainedExecutions": "10"}
     # Java's optimizing compiler is off as for the application: it took a quarter of what these tests cost.
     # All their code needs room. With room for the heap from the start, garbage is collected half as often.
-    # G1 has threads of its own, and two of these sessions share two cores.
+    # G1 has threads of its own, and two of these sessions share two cores. Hadoop starts a program for each
+    # file that it makes or renames: at once, and not by a helper of Java.
     java = application.LOCAL_CONF["spark.driver.extraJavaOptions"]
     java += " -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xms1g -Xmn512m -XX:MetaspaceSize=256m"
+    java += " -Djdk.lang.Process.launchMechanism=VFORK"
     # And it is started as on a worker far from where this was written.
     zone_id = os.environ.get("TZ", "America/New_York")
     far_away = f"-Duser.timezone={zone_id} -Duser.language=tr -Duser.country=TR"
@@ -136,8 +145,17 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     make_exact(session)
+    _leave_out_other_services(session)
     yield session
     session.stop()
+
+
+def _leave_out_other_services(session: Any) -> None:
+    """Let Spark send its tasks no defaults of YARN, MapReduce and HDFS: a fifteenth of all work was that."""
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    for service in ("yarn.", "mapreduce.", "dfs."):
+        for name in hadoop.getPropsWithPrefix(service).keySet().toString()[1:-1].split(", "):
+            hadoop.unset(f"{service}{name}")
 
 
 @pytest.fixture(autouse=True)
@@ -161,4 +179,5 @@ def _forget_tables(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     session = getattr(request.node, "funcargs", {}).get("spark")
     if hasattr(session, "_jvm"):  # some tests have a text of this name
-        session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        # By its whole name: for each part of it, Java would look through all jars.
+        getattr(session._jvm, "org.apache.spark.sql.delta.DeltaLog").clearCache()

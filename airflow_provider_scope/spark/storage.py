@@ -175,7 +175,8 @@ def _read_status(spark: SparkSession, uri: str) -> tuple[int, int] | Exception:
 
 def _path(spark: SparkSession, uri: str) -> Any:
     """Return Hadoop's path of an unencoded URI; it decodes nothing."""
-    return spark._jvm.org.apache.hadoop.fs.Path(uri)  # type: ignore[union-attr]  # noqa: SLF001 - no Python API
+    # By its whole name: for each point in jvm.org.apache… Java looks through all jars.
+    return getattr(spark._jvm, "org.apache.hadoop.fs.Path")(uri)  # noqa: SLF001 - no Python API
 
 
 def _filesystem(spark: SparkSession, uri: str) -> Any:

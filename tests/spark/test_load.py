@@ -21,10 +21,12 @@ from airflow_provider_scope.exceptions import CursorError, InputError, SchemaMis
 from airflow_provider_scope.python_rows import converted
 from airflow_provider_scope.spark import load
 from airflow_provider_scope.spark import settings as spark_settings
+from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.settings import EXACT
 from airflow_provider_scope.spark.structs import type_text
 from airflow_provider_scope.spark.writes import merge
 from airflow_provider_scope.specs import Cursor, Merge, Replace, Scd2
+from tests.conftest import COMPILED
 from tests.docs.pages import ROOT, blocks
 from tests.support.python_values import EDGES, TYPES, is_same, values
 
@@ -33,6 +35,15 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+PLANNED_ANEW = {
+    name: COMPILED[name]
+    for name in (
+        "spark.sql.adaptive.enabled",
+        "spark.sql.ui.explainMode",
+        "spark.databricks.delta.snapshotPartitions",
+    )
+}
+"""What these tests are about, and the session of the tests leaves out."""
 UPSERT = Merge(strategy="upsert", primary_key=["id"], hard_delete="gone")
 SCHEMA = "id bigint, text string, gone boolean"
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -276,7 +287,6 @@ def test_a_load_by_a_cursor_writes_what_is_new(spark: Any, tmp_path: Path) -> No
 def test_a_small_load_is_fewer_jobs_and_the_same_rows(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any
 ) -> None:
-    before = {name: spark.conf.get(name, None) for name in spark_settings.OF_SMALL}
     scheduler = spark.sparkContext._jsc.sc().dagScheduler()
 
     def jobs(table: str) -> int:
@@ -286,10 +296,12 @@ def test_a_small_load_is_fewer_jobs_and_the_same_rows(
             load(spark, data, str(tmp_path / table), write, schema=SCHEMA, now=DAY + timedelta(number))
         return int(scheduler.numTotalJobs() - begun)
 
-    few = jobs("small")
-    assert {name: spark.conf.get(name, None) for name in spark_settings.OF_SMALL} == before
-    monkeypatch.setattr(spark_settings, "SMALL_ROWS", -1)
-    many = jobs("large")
+    with with_settings(spark, PLANNED_ANEW):
+        before = {name: spark.conf.get(name, None) for name in spark_settings.OF_SMALL}
+        few = jobs("small")
+        assert {name: spark.conf.get(name, None) for name in spark_settings.OF_SMALL} == before
+        monkeypatch.setattr(spark_settings, "SMALL_ROWS", -1)
+        many = jobs("large")
 
     assert few < 0.75 * many
     assert rows(tmp_path / "small") == rows(tmp_path / "large")
@@ -335,9 +347,10 @@ def test_a_batch_is_joined_without_sorting_the_table(
         texts = [one.physicalPlanDescription().partition("Initial Plan")[0] for one in new]
         return [set(re.findall(r"(?:SortMerge|ShuffledHash)Join \w+", text)) for text in texts]
 
-    ours = set().union(*joins("hashed"))
-    monkeypatch.setattr(merge, "_HASHED_ROWS", -1)
-    sorted_ = set().union(*joins("sorted"))
+    with with_settings(spark, PLANNED_ANEW):
+        ours = set().union(*joins("hashed"))
+        monkeypatch.setattr(merge, "_HASHED_ROWS", -1)
+        sorted_ = set().union(*joins("sorted"))
 
     assert {join.split()[0] for join in ours} == {"ShuffledHashJoin"}
     assert "SortMergeJoin" in {join.split()[0] for join in sorted_}

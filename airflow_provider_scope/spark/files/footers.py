@@ -129,15 +129,22 @@ def _parquet_by_java(spark: SparkSession, conf: Any, paths: Sequence[str]) -> li
 
 # ---- one file after the other ----
 
+_PATH = "org.apache.hadoop.fs.Path"
+_OF_PARQUET = (
+    _PATH,
+    "org.apache.parquet.hadoop.util.HadoopInputFile",
+    "org.apache.parquet.hadoop.ParquetFileReader",
+    "org.apache.parquet.format.converter.ParquetMetadataConverter",
+    "org.apache.parquet.HadoopReadOptions",
+)
+
 
 def _parquet(spark: SparkSession, conf: Any) -> Callable[[str], Footer | Exception]:
     jvm: Any = spark._jvm  # noqa: SLF001
-    # Once: each name below `jvm` is a question to the JVM, and the default options read Hadoop's XML.
-    to_path = jvm.org.apache.hadoop.fs.Path
-    input_file = jvm.org.apache.parquet.hadoop.util.HadoopInputFile
-    opened = jvm.org.apache.parquet.hadoop.ParquetFileReader
-    no_row_groups = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
-    options = jvm.org.apache.parquet.HadoopReadOptions.builder(conf).withMetadataFilter(no_row_groups).build()
+    # Once, and by their whole names: for each part of one that is no class, Java looks through all jars. And
+    # the default options read Hadoop's XML.
+    to_path, input_file, opened, converter, options = (getattr(jvm, name) for name in _OF_PARQUET)
+    options = options.builder(conf).withMetadataFilter(converter.SKIP_ROW_GROUPS).build()
 
     return partial(
         _read_footer,
@@ -161,8 +168,7 @@ def _may_be_julian(meta: Any) -> bool:
 
 def _orc(spark: SparkSession, conf: Any) -> Callable[[str], Footer | Exception]:
     jvm: Any = spark._jvm  # noqa: SLF001
-    to_path = jvm.org.apache.hadoop.fs.Path
-    orc = jvm.org.apache.orc.OrcFile
+    to_path, orc = (getattr(jvm, name) for name in (_PATH, "org.apache.orc.OrcFile"))
 
     def footer_of(reader: Any) -> Footer:
         schema, is_known = reader.getSchema(), bool(reader.writerUsedProlepticGregorian())

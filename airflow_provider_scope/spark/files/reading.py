@@ -159,7 +159,7 @@ def _with_virtual_columns(
 
     Spark's own ``_metadata`` is percent-encoded and shows the state at planning.
     """
-    path = spark._jvm.org.apache.hadoop.fs.Path  # type: ignore[union-attr]  # noqa: SLF001 - as Spark encodes it
+    path = getattr(spark._jvm, "org.apache.hadoop.fs.Path")  # noqa: SLF001 - as Spark encodes it
     rows = [
         {
             "_scope_key": same_key(path(file.path).toUri().toString()),
