@@ -27,11 +27,10 @@ java:
 demo: venv java
 	@$(BIN)/python -m demo
 
+# On two cores: mypy takes as long as all others.
 lint: venv
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@{ $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports; } & style=$$!; \
+	$(BIN)/mypy; types=$$?; wait $$style && exit $$types
 
 # Java is out of reach: a test that starts a JVM has to have the mark `spark`, as all in two folders have.
 check: lint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-CASES = int(os.environ.get("DATA_CASES", "24"))
+CASES = int(os.environ.get("DATA_CASES", "12"))
 """Generated inputs for each test; each has up to twelve files."""
 LARGE = CASES >= 1_000
 """Whether all real files are read, too."""
