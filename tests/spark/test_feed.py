@@ -130,7 +130,7 @@ def test_changes_are_sorted_only_if_a_key_changed_more_than_once(
     assert pipe.rows("id", "v") == sorted((tuple(row) for row in stored), key=repr)
 
 
-@pytest.mark.parametrize("deletes", ["apply", "soft"])
+@pytest.mark.parametrize("deletes", ["apply", pytest.param("soft", marks=pytest.mark.loads)])
 def test_a_table_that_is_made_gets_no_defaults_and_no_lengths_of_the_source(
     spark: Any, tmp_path: Path, deletes: str
 ) -> None:

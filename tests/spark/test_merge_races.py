@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 MERGE = {"kind": "merge", "strategy": "delete-insert", "primary_key": ["id"]}
 BOTH = {**MERGE, "merge_key": ["day"]}
 SCD2 = {"kind": "scd2", "row_version_column_name": "day"}
-WRITES = [BOTH, MERGE, {**MERGE, "strategy": "upsert"}, {**MERGE, "strategy": "insert-only"}, SCD2]
+WRITES = [BOTH, {**MERGE, "strategy": "upsert"}, {**MERGE, "strategy": "insert-only"}, SCD2]
 
 
 @pytest.fixture(params=["before its transaction", "in its transaction"])
