@@ -36,11 +36,15 @@ def stored(bench: Bench, *names: str) -> list[Any]:
     return sorted((one[0] for one in values) if len(names) == 1 else values)
 
 
-def test_every_copy_of_a_key_that_an_append_left_goes(bench: Bench) -> None:
-    load(bench, 0, {}, id=[1, 1, 2], text=["a", "a", "b"])
-    load(bench, 1, merge(primary_key=["id"]), id=[1], text=["new"])
+def test_every_copy_of_a_key_that_an_append_left_goes_and_nested_data_come_with_their_row(
+    bench: Bench,
+) -> None:
+    lists = pa.list_(pa.int64())
+    items = pa.array([[1, 2], [1, 2], [3]], lists)
+    load(bench, 0, {}, id=[1, 1, 2], text=["a", "a", "b"], items=items)
+    load(bench, 1, merge(primary_key=["id"]), id=[1], text=["new"], items=pa.array([[]], lists))
 
-    assert stored(bench, "id", "text") == [(1, "new"), (2, "b")]
+    assert stored(bench, "id", "text", "items") == [(1, "new", []), (2, "b", [3])]
 
 
 def test_keys_are_exact_and_compared_column_by_column(bench: Bench) -> None:
@@ -86,14 +90,6 @@ def test_a_name_that_is_no_column_is_refused_though_no_key_comes_twice(bench: Be
     assert not bench.table.exists()
 
 
-def test_a_group_is_replaced_by_fewer_rows_and_duplicates_stay(bench: Bench) -> None:
-    write = merge(merge_key=["day"])
-    load(bench, 0, write, day=["mon", "mon", "mon", "tue"], text=["a", "b", "c", "d"])
-    load(bench, 1, write, day=["mon", "mon"], text=["x", "x"])
-
-    assert stored(bench, "day", "text") == [("mon", "x"), ("mon", "x"), ("tue", "d")]
-
-
 def test_a_row_that_loses_still_deletes_by_its_merge_key(bench: Bench) -> None:
     write = merge(primary_key=["id"], merge_key=["day"], dedup_sort=["at", "desc"])
     load(bench, 0, write, id=[1, 2, 3, 4], day=["mon", "tue", "wed", "thu"], at=[1, 1, 1, 1])
@@ -134,15 +130,6 @@ def test_without_an_order_always_the_same_row_counts(bench: Bench) -> None:
 
     assert len(first) == 1
     assert stored(bench, "text") == first
-
-
-def test_nested_data_goes_with_its_row(bench: Bench) -> None:
-    lists = pa.list_(pa.int64())
-    write = merge(primary_key=["id"])
-    load(bench, 0, write, id=[1, 2], items=pa.array([[1, 2], [3]], lists))
-    load(bench, 1, write, id=[1], items=pa.array([[]], lists))
-
-    assert stored(bench, "id", "items") == [(1, []), (2, [3])]
 
 
 @pytest.mark.parametrize(
@@ -188,12 +175,14 @@ def test_the_order_picks_the_row_before_its_mark_is_looked_at(bench: Bench) -> N
     assert stored(bench, "id", "at") == [(2, 3)]
 
 
-def test_a_group_with_marked_rows_goes_and_its_other_rows_come(bench: Bench) -> None:
+def test_a_group_is_replaced_by_fewer_rows_of_which_duplicates_stay_and_marked_ones_go(bench: Bench) -> None:
     write = merge(merge_key=["day"], hard_delete="gone")
-    load(bench, 0, write, day=["mon", "mon", "tue"], text=["a", "b", "c"], gone=[False] * 3)
-    load(bench, 1, write, day=["mon", "mon"], text=["new", "b"], gone=[False, True])
+    days, texts = ["mon"] * 3 + ["tue"] + ["wed"] * 2, ["a", "b", "c", "d", "e", "f"]
+    load(bench, 0, write, day=days, text=texts, gone=[False] * 6)
+    marks = [False, False, False, True]
+    load(bench, 1, write, day=["mon", "mon", "wed", "wed"], text=["x", "x", "new", "f"], gone=marks)
 
-    assert stored(bench, "day", "text") == [("mon", "new"), ("tue", "c")]
+    assert stored(bench, "day", "text") == [("mon", "x"), ("mon", "x"), ("tue", "d"), ("wed", "new")]
 
 
 def test_duplicates_of_which_none_counts_are_refused(bench: Bench) -> None:
