@@ -31,6 +31,7 @@ _PACKED = (
 _ENDINGS = {
     "parquet": ("parquet",),
     "orc": ("orc",),
+    "avro": ("avro",),
     "csv": ("csv",),
     "json": ("json", "jsonl", "ndjson"),
     "text": ("txt", "text", "log"),

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import airflow_provider_scope
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.specs import FileSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from airflow_provider_scope.sources.spec import SourceSpec
     from airflow_provider_scope.specs import SparkEngine
 
 _PACKAGE = Path(airflow_provider_scope.__file__).parent
@@ -92,6 +94,8 @@ REQUIRED_CONF = {
     # user: half of all calls into Java are for that.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
+_WITH_AVRO = (4, 2)
+"""The first version of Spark that has its reader of Avro files itself."""
 LOCAL_CONF = {
     # Every run is a young JVM, whose optimizing compiler takes more than it gives back: 365 small files
     # cost 48 s of CPU instead of 84 s, and 12 million rows still the same 57 s.
@@ -123,6 +127,17 @@ def packages_of(settings: SparkEngine, needed: Iterable[str]) -> tuple[str, ...]
     if settings.packages is not None or settings.jars:
         return tuple(settings.packages or ())
     return tuple(dict.fromkeys([delta_package(), *needed]))
+
+
+def packages_for(source: SourceSpec) -> tuple[str, ...]:
+    """Return the coordinates of what Spark lacks for the format of a source: Avro's reader, before Spark 4.2.
+
+    :raises InputError: Pyspark is not installed.
+    """
+    spark = _installed("pyspark")
+    is_avro = isinstance(source, FileSource) and source.format == "avro"
+    has_reader = tuple(map(int, spark.split(".")[:2])) >= _WITH_AVRO
+    return (f"org.apache.spark:spark-avro_2.13:{spark}",) if is_avro and not has_reader else ()
 
 
 def _installed(name: str) -> str:

@@ -211,7 +211,6 @@ class ClusterEngine(PlanEngine):
             conf.update(store.spark_conf if self.manager.keeps_secrets else kind_of(uri).spark_conf)
             environment.update(store.environment)
         conf.update(self.settings.conf or {})
-        needed = (package for store in self.stores.values() for package in store.packages)
         return Application(
             name=begun.name,
             script=Path(application.SCRIPT),
@@ -219,7 +218,7 @@ class ClusterEngine(PlanEngine):
             arguments=(begun.newest, plans.REPORT, *([plans.MORE] if follows else [])),
             conf={**conf, **{name: setting.value for name, setting in EXACT_AT_START.items()}},
             environment=environment,
-            packages=application.packages_of(self.settings, needed),
+            packages=self.packages(),
             jars=self.settings.jars or (),
             stage=lambda file: self._stage(work, file),
         )

@@ -113,6 +113,20 @@ class PlanEngine(Engine):
             empties=fence and any(entry.mode == "overwrite" for entry in entries),
         )
 
+    def reached(self) -> list[Store | Database]:
+        """Return what Spark connects to."""
+        return [*self.stores.values(), *([self.database] if self.database else [])]
+
+    def packages(self) -> tuple[str, ...]:
+        """Return the coordinates of the packages that Spark needs.
+
+        :raises InputError: Delta or pyspark is not installed.
+        """
+        needed = [package for store in self.reached() for package in store.packages]
+        return application.packages_of(
+            self.settings, [*needed, *application.packages_for(self.ingest.source)]
+        )
+
     def _delete(self, path: str) -> None:
         try:
             self.storage.delete(path)
@@ -213,13 +227,12 @@ class SubmitEngine(PlanEngine):
         is_local = settings.spark_conn_id is None
         conf = {**application.REQUIRED_CONF, **(application.LOCAL_CONF if is_local else {})}
         environment: dict[str, str] = {}
-        reached: list[Store | Database] = [*self.stores.values(), *([self.database] if self.database else [])]
-        for store in reached:
+        for store in self.reached():
             conf.update(store.spark_conf)
             environment.update(store.environment)
         conf.update(settings.conf or {})
         conf.update({name: setting.value for name, setting in EXACT_AT_START.items()})
-        packages = application.packages_of(settings, (name for store in reached for name in store.packages))
+        packages = self.packages()
         is_served = settings.server == "auto"
         make = partial(ServedHook, task=self.task) if is_served else SubmitHook
         return make(

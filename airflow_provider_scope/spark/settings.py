@@ -44,6 +44,7 @@ EXACT = {
     "spark.sql.parquet.int96RebaseModeInRead": Setting(
         "EXCEPTION", "the same for times as INT96; the reader's option is int96RebaseMode"
     ),
+    "spark.sql.avro.datetimeRebaseModeInRead": Setting("EXCEPTION", "the same for Avro files"),
     "spark.sql.parquet.outputTimestampType": Setting(
         "TIMESTAMP_MICROS",
         "a time after 2262 would be written in a form (INT96) that other readers take for another time",

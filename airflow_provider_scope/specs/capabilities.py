@@ -90,7 +90,7 @@ TOGETHER = (
     Refusal(
         _SPARK,
         Case("source.format", "sstream"),
-        "name the format of the files: 'parquet', 'csv', 'json', 'text' or 'orc'. 'sstream' is the "
+        "name the format of the files: 'parquet', 'csv', 'json', 'text', 'orc' or 'avro'. 'sstream' is the "
         "default, for structured streams, which only SCOPE reads",
         "a format that Spark reads",
     ),
@@ -260,7 +260,7 @@ IN_JOBS = (
     Refusal(_SCOPE, Case("source.missing_columns", "null"), _ON_SPARK),
     *(
         Refusal(_SCOPE, Case("source.format", kind), "use 'sstream'; or engine=SparkEngine()")
-        for kind in ("json", "text", "orc")
+        for kind in ("json", "text", "orc", "avro")
     ),
 )
 """What SCOPE jobs cannot do; refused when all arguments are known."""

@@ -10,10 +10,12 @@ import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.datasets import arrow_files, csv_files, json_files, kinds, names
+from tests.datasets import arrow_files, avro_files, csv_files, json_files, kinds, names
 from tests.datasets.csv_files import Dialect
 from tests.datasets.kinds import Kind
 
+_SPLIT = {"csv", "json", "text", "avro"}
+"""Formats of which Spark reads a file in any parts."""
 FORMATS = ("csv", "csv", "csv", "json", "json", "parquet", "parquet", "orc", "text")
 
 
@@ -104,14 +106,14 @@ def case(seed: int, *, kind: str | None = None) -> Case:
     """Return the source of a seed; ``kind`` fixes its format."""
     rng = random.Random(f"{seed}/{kind}")
     chosen = kind or rng.choice(FORMATS)
-    made = {"csv": _csv, "json": _json, "parquet": _arrow, "orc": _arrow, "text": _text}[chosen](
-        rng, seed, chosen
-    )
+    made = {"csv": _csv, "json": _json, "parquet": _arrow, "orc": _arrow, "text": _text, "avro": _avro}[
+        chosen
+    ](rng, seed, chosen)
     refused = any(c in name for name, _ in made.columns for c in names.REFUSED)
     made = replace(
         made,
         with_uri=rng.random() < 0.15,
-        split_bytes=rng.choice((None, None, None, 997)) if chosen in {"csv", "json", "text"} else None,
+        split_bytes=rng.choice((None, None, None, 997)) if chosen in _SPLIT else None,
     )
     if refused or rng.random() < 0.25:
         indexes = rng.sample(range(len(made.columns)), rng.randint(1, len(made.columns)))
@@ -216,6 +218,19 @@ def _arrow(rng: random.Random, seed: int, chosen: str) -> Case:
         files.append(File(name, content, rows))
     files = files or [File("none.orc", arrow_files.orc(arrow_files.table(columns, []), rng), [])]
     return Case(seed, chosen, columns, files, declared=declared)
+
+
+def _avro(rng: random.Random, seed: int, chosen: str) -> Case:
+    made = [
+        avro_files.of_avro(kinds.nested(rng, rng.choice((0, 0, 2)), binary=True))
+        for _ in range(rng.choice((1, 2, 5, 12, 40)))
+    ]
+    columns = [(f"c{number}_", kind) for number, kind in enumerate(made)]
+    files = []
+    for name in names.files(rng, _count(rng), ".avro"):
+        rows = _rows(rng, columns, breaks=True, nulls=0.15)
+        files.append(File(name, avro_files.file(columns, rows, rng), rows))
+    return Case(seed, chosen, columns, files, declared=rng.random() < 0.7)
 
 
 def _of_orc(value: Any) -> Any:

@@ -11,7 +11,7 @@ from tests.datasets import generator, lab, size
 pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 
-SHARES = {"csv": 0.5, "json": 0.5, "parquet": 0.5, "orc": 0.15, "text": 0.15}
+SHARES = {"csv": 0.5, "json": 0.5, "parquet": 0.5, "orc": 0.15, "avro": 0.3, "text": 0.15}
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,9 @@ def test_every_value_of_every_file_is_read_once_with_its_type(spark, tmp_path, k
     lab.check_read(lab.Lab(spark, tmp_path, generator.case(seed, kind=kind)))
 
 
-@pytest.mark.parametrize("seed", size.seeds(0.2))
-def test_every_value_of_every_batch_is_in_the_table_once(spark, tmp_path, seed):
-    case = generator.case(seed)
+@pytest.mark.parametrize(("kind", "seed"), [*((None, seed) for seed in size.seeds(0.2)), ("avro", 1)])
+def test_every_value_of_every_batch_is_in_the_table_once(spark, tmp_path, kind, seed):
+    case = generator.case(seed, kind=kind)
     rng = random.Random(seed)
 
     lab.check_commit(lab.Lab(spark, tmp_path, case), lab.cut(case, rng, rng.choice((1, 2, 4))))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.docs.pages import DOCS, rows, section
-from tests.spark.reading_cases import CSV, JSON, ORC, PARQUET, TEXT, VALUES, Case
+from tests.spark.reading_cases import AVRO, CSV, JSON, ORC, PARQUET, TEXT, VALUES, Case
 
 PAGE = DOCS / "reading.md"
-TABLES = {"CSV": CSV, "Values in text": VALUES, "JSON": JSON, "Parquet": PARQUET, "ORC": ORC, "Text": TEXT}
+TABLES = {
+    **{"CSV": CSV, "Values in text": VALUES, "JSON": JSON, "Parquet": PARQUET, "ORC": ORC, "Avro": AVRO},
+    "Text": TEXT,
+}
 
 
 def outcome(case: Case) -> str:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 from pyarrow import orc as pa_orc
 from pyarrow import parquet as pa_parquet
@@ -66,6 +67,7 @@ def json(what: str, content: Any, then: Any, columns: Any = KEYS, *more: Any, **
 
 parquet = partial(Case, "parquet")
 orc = partial(Case, "orc")
+avro = partial(Case, "avro")
 text = partial(Case, "text")
 
 _TIMES = pa.struct([("a", pa.int32()), ("t", pa.time64("us"))])
@@ -598,8 +600,184 @@ ORC = [
     ),
     orc("cut", file_of("orc", {"v": [1]})[:-9], "cannot be read"),
 ]
+def avro_file(types: dict[str, Any], *rows: tuple[Any, ...], codec: str = "null", **more: Any) -> bytes:
+    """Write records, each of them in a block of its own."""
+    buffer = io.BytesIO()
+    fields = [{"name": name, "type": kind} for name, kind in types.items()]
+    schema = fastavro.parse_schema({"type": "record", "name": "r", "fields": fields, **more})
+    records = [dict(zip(types, row, strict=True)) for row in rows]
+    fastavro.writer(buffer, schema, records, codec=codec, sync_interval=1, sync_marker=MARK)
+    return buffer.getvalue()
+
+
+MARK = b"0123456789abcdef"
+"""What each block of an Avro file ends with."""
+BLOCKS = avro_file({"id": "int"}, (1,), (2,))
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+
+
+def logical(kind: Any, name: str, **more: Any) -> dict[str, Any]:
+    return {"v": {"type": kind, "logicalType": name, **more}}
+
+
+def raw(types: dict[str, Any], *values: bytes) -> bytes:
+    """Write blocks of one record each, whose bytes a writer would refuse."""
+    blocks = (b"\x02" + bytes([2 * len(value)]) + value + MARK for value in values)
+    return avro_file(types) + b"".join(blocks)
+
+
+AVRO = [
+    avro(
+        "declared columns, another order", avro_file({"name": "string", "id": "int"}, ("A", 1)), [(1, "A")], KEYS
+    ),
+    avro(
+        "a column that is not declared",
+        avro_file({"name": "string", "id": "int", "x": "int"}, ("A", 1, 1)),
+        "it has the column x, which is not declared",
+        KEYS,
+    ),
+    avro(
+        "the same, with extra_columns",
+        avro_file({"name": "string", "id": "int", "x": "int"}, ("A", 1, 1)),
+        [(1, "A")],
+        KEYS,
+        plan={"extra_columns": "ignore"},
+    ),
+    avro("a declared column is missing", avro_file({"name": "string"}, ("A",)), "it has no column id", KEYS),
+    avro(
+        "the same, with missing_columns",
+        avro_file({"name": "string"}, ("A",)),
+        [(None, "A")],
+        KEYS,
+        plan={"missing_columns": "null"},
+    ),
+    avro("a name that does not end in .avro", BLOCKS, [(1,), (2,)], {"id": "int"}, name="odd.bin"),
+    avro("a narrower type", avro_file({"v": "int"}, (1,)), [(1,)], {"v": "bigint"}),
+    avro("a wider type", avro_file({"v": "long"}, (1,)), "v is bigint, declared is int", {"v": "int"}),
+    avro(
+        "text where a number is declared",
+        avro_file({"v": "string"}, ("1",)),
+        "v is string, declared is int",
+        {"v": "int"},
+    ),
+    avro(
+        "bytes where text is declared",
+        avro_file({"v": "bytes"}, (b"1",)),
+        "v is binary, declared is string",
+        {"v": "string"},
+    ),
+    avro(
+        "a number where a time is declared",
+        avro_file({"v": "long"}, (1,)),
+        "v is bigint, declared is timestamp",
+        {"v": "timestamp"},
+    ),
+    avro(
+        "an instant, in milliseconds or microseconds",
+        avro_file(logical("long", "timestamp-millis"), (NOON,)),
+        [(NOON,)],
+        {"v": "timestamp"},
+    ),
+    avro(
+        "an instant, declared as wall-clock time",
+        avro_file(logical("long", "timestamp-micros"), (NOON,)),
+        "v is timestamp, declared is timestamp_ntz",
+        {"v": "timestamp_ntz"},
+    ),
+    avro(
+        "a wall-clock time",
+        avro_file(logical("long", "local-timestamp-micros"), (WALL,)),
+        [(WALL,)],
+        {"v": "timestamp_ntz"},
+    ),
+    avro(
+        "nanoseconds",
+        avro_file(logical("long", "timestamp-nanos"), (1767268800123456000,)),
+        [(NOON.replace(microsecond=123456),)],
+    ),
+    avro(
+        "nanoseconds that a timestamp cannot hold",
+        avro_file(logical("long", "local-timestamp-nanos"), (1767268800123456789,)),
+        "v has nanoseconds that a timestamp cannot hold",
+    ),
+    avro(
+        "the same, declared as bigint",
+        avro_file(logical("long", "local-timestamp-nanos"), (1767268800123456789,)),
+        [(1767268800123456789,)],
+        {"v": "bigint"},
+    ),
+    avro(
+        "a date before 1582 and a time before 1900",
+        avro_file(
+            {**logical("int", "date"), "t": logical("long", "timestamp-micros")["v"]},
+            (date(1, 1, 1), datetime(1883, 11, 18, tzinfo=UTC)),
+        ),
+        [(date(1, 1, 1), datetime(1883, 11, 18, tzinfo=UTC))],
+    ),
+    avro(
+        "the same, as Spark 2 or Hive may have written it",
+        avro_file(logical("int", "date"), (date(1, 1, 1),), name="topLevelRecord"),
+        "READ_ANCIENT_DATETIME",
+    ),
+    avro("decimals with fewer digits", avro_file({"v": DECIMAL}, (Decimal("1.5"),)), [(Decimal("1.50"),)]),
+    avro(
+        "a decimal with more digits than its type has",
+        raw({"v": DECIMAL}, b"\x18" + (2**64 * 5 + 123).to_bytes(12)),
+        "v is not decimal(10,2)",
+    ),
+    avro(
+        "the same, inside another column",
+        raw({"v": {"type": "array", "items": DECIMAL}}, b"\x02\x18" + (2**64 * 5 + 123).to_bytes(12) + b"\0"),
+        "v is not array<decimal(10,2)>",
+    ),
+    avro("an enum as text", avro_file({"v": {"type": "enum", "name": "e", "symbols": ["A"]}}, ("A",)), [("A",)]),
+    avro("null, or a value", avro_file({"v": ["null", "int"]}, (None,), (1,)), [(None,), (1,)], {"v": "int"}),
+    avro("int or long", avro_file({"v": ["null", "int", "long"]}, (2**40,), (1,)), [(2**40,), (1,)]),
+    avro(
+        "one of several types",
+        avro_file({"v": ["int", "string"]}, (1,)),
+        "v cannot be read: Spark has no unions, and it is one of int, string",
+    ),
+    avro(
+        "a type that Spark lacks (a time of day, a duration, a decimal of 50 digits, a type that holds itself)",
+        avro_file(
+            {
+                "id": "int",
+                "s": {"type": "long", "logicalType": "time-micros"},
+                "d": {"type": "fixed", "name": "f", "size": 12, "logicalType": "duration"},
+                "big": {**DECIMAL, "precision": 50},
+                "r": ["null", "r"],
+            }
+        ),
+        "s cannot be read: a time of day; d cannot be read: a duration; big cannot be read: a decimal of 50 digits "
+        "with 2 after the point; r cannot be read: Spark has no types that hold themselves, as r does",
+    ),
+    avro(
+        "the same, not declared, with extra_columns",
+        avro_file(
+            {"id": "int", "s": {"type": "long", "logicalType": "time-micros"}, "r": ["null", "r"]}, (1, time(1), None)
+        ),
+        [(1,)],
+        {"id": "int"},
+        plan={"extra_columns": "ignore"},
+    ),
+    avro(
+        "names that differ in letter case alone",
+        avro_file({"a": "int", "A": "int"}, (1, 2)),
+        "a cannot be read: the names a, A differ in letter case alone",
+    ),
+    avro("cut", BLOCKS[:-1], "it cannot be read: the Avro file ends inside a block"),
+    avro("a changed mark at the end of a block", BLOCKS[:-1] + b"!", "a block of the Avro file is damaged"),
+    avro(
+        "an empty block before others",
+        avro_file({"id": "int"}) + b"\0\0" + MARK + BLOCKS.split(MARK, 1)[1],
+        "it cannot be read: an empty block of the Avro file, after which rows may be lost",
+    ),
+    avro("no records", avro_file({"id": "int"}), [], {"id": "int"}),
+    avro("no Avro at all", "hello, world\n", "not an Avro file: it does not begin like one"),
+]
 TEXT = [
     text("one row for each line", "a\n\nb\r\n", [("a",), ("",), ("b",)]),
     text("bytes that are not UTF-8", b"caf\xe9\n", "not UTF-8"),
 ]
-CASES = [*CSV, *VALUES, *JSON, *PARQUET, *ORC, *TEXT]
+CASES = [*CSV, *VALUES, *JSON, *PARQUET, *ORC, *AVRO, *TEXT]

@@ -12,6 +12,7 @@ import zlib
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+import fastavro
 import pyarrow as pa
 import pytest
 from pyarrow import orc
@@ -45,6 +46,13 @@ def orc_file(path: Path) -> None:
     orc.write_table(pa.Table.from_pylist(ROWS), str(path), compression="zlib")
 
 
+def avro(path: Path) -> None:
+    fields = [{"name": "i", "type": "long"}, {"name": "s", "type": "string"}]
+    with path.open("wb") as file:
+        schema = {"type": "record", "name": "row", "fields": fields}
+        fastavro.writer(file, schema, ROWS, codec="xz", sync_interval=500)
+
+
 CHECKED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "a.csv.gz": ("csv", packed(gzip.compress)),
     "a.csv.bz2": ("csv", packed(bz2.compress)),
@@ -52,6 +60,7 @@ CHECKED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "snappy": ("parquet", parquet("snappy")),
     "zstd": ("parquet", parquet("zstd")),
     "plain": ("parquet", parquet("none")),
+    "a.avro": ("avro", avro),
 }
 """Files with checksums: name -> format, and how it is written."""
 ALL = {**CHECKED, "a.orc": ("orc", orc_file)}

@@ -49,7 +49,7 @@ ZONE = "a time with its zone, such as '2026-01-01T00:00:00+00:00'"
 MAPPING = "a mapping with text keys"
 PAIR = "columns as [name, type] or {'name': …, 'type': …}"
 
-FORMATS = "one of 'sstream', 'parquet', 'csv', 'json', 'text', 'orc'"
+FORMATS = "one of 'sstream', 'parquet', 'csv', 'json', 'text', 'orc', 'avro'"
 EVOLUTIONS = "one of 'fail', 'add', 'widen'"
 RULE = "names of at most 100 letters, digits, spaces, '_', '-' and '.'"
 BUFFER = "a number (int or float), at least 0, or None"
@@ -63,7 +63,7 @@ BAD: list[tuple[type[Any], str, Any, str, str]] = [
     (FileSource, "roots", Path("/in"), "roots=PosixPath('/in')", TEXTS),
     (FileSource, "roots", [Path("/in")], "roots=PosixPath('/in')", TEXT),
     (FileSource, "patterns", [], "patterns=[]", "at least one"),
-    (FileSource, "format", "avro", "format='avro'", FORMATS),
+    (FileSource, "format", "xml", "format='xml'", FORMATS),
     (FileSource, "format", None, "format=None", FORMATS),
     (FileSource, "columns", ["a"], "columns='a'", PAIR),
     (FileSource, "columns", {1: "int"}, "columns={1: 'int'}", MAPPING),

@@ -14,7 +14,7 @@ from airflow_provider_scope.sources.spec import SourceSpec
 from airflow_provider_scope.validation import Count, Flag, Instant, Several, Share, Whole
 from airflow_provider_scope.values import usual_pattern
 
-FileFormat = Literal["sstream", "parquet", "csv", "json", "text", "orc"]
+FileFormat = Literal["sstream", "parquet", "csv", "json", "text", "orc", "avro"]
 LateFiles = Literal["ingest", "skip"]
 OnChangedFile = Literal["ignore", "fail", "reload"]
 ExtraColumns = Literal["fail", "ignore"]
@@ -91,10 +91,10 @@ class FileSource(SourceSpec):
         newest (modified, path) that was logged, and reads no history.
     :param on_changed_file: What to do with a loaded file that has changed since. ``"ignore"`` reports it,
         ``"fail"`` stops, and ``"reload"`` loads the new content too; the rows of the old content stay.
-    :param extra_columns: What to do with columns of parquet and ORC files, and with keys of JSON, that
-        ``columns`` does not declare: ``"fail"``, or leave them out (``"ignore"``).
-    :param missing_columns: What to do if a parquet or ORC file lacks a declared column: ``"fail"``, or take
-        NULL (``"null"``). A key that a JSON object lacks is always NULL.
+    :param extra_columns: What to do with columns of parquet, ORC and Avro files, and with keys of JSON,
+        that ``columns`` does not declare: ``"fail"``, or leave them out (``"ignore"``).
+    :param missing_columns: What to do if a parquet, ORC or Avro file lacks a declared column:
+        ``"fail"``, or take NULL (``"null"``). A key that a JSON object lacks is always NULL.
     :param bad_records: What to do with records and files that are not as declared, and with rows that break
         a rule of ``TableSpec.expect``. ``"fail"`` stops the batch. ``"quarantine"`` puts them into the table
         ``TableSpec.quarantine`` and loads the others.
@@ -260,6 +260,7 @@ class Refused(NamedTuple):
     """The one value that is taken: ours."""
 
 
+_OF_AVRO = "columns that a file lacks would get the defaults of another schema, or other columns' values"
 _SKIPS_FILES = "a file would count as loaded without its rows being in the table"
 REFUSED = {
     "pathGlobFilter": Refused(_SKIPS_FILES, "use `patterns` to choose which files count"),
@@ -304,6 +305,15 @@ REFUSED = {
         "declare the column as string, and convert it in the SELECT",
         "en-US",
     ),
+    **dict.fromkeys(
+        ("avroSchema", "avroSchemaUrl", "positionalFieldMatching"),
+        Refused(_OF_AVRO, "declare `columns`; with missing_columns='null' those that a file lacks are NULL"),
+    ),
+    "recursiveFieldMaxDepth": Refused(
+        "what lies deeper would be left out",
+        'leave it out; a column of a type that holds itself can be left out with extra_columns="ignore"',
+    ),
+    "ignoreExtension": Refused(_SKIPS_FILES, "leave it out; use `patterns` to choose which files count", "true"),
     "basePath": Refused(
         "names of folders would become columns, whose types are guessed in each batch",
         "declare them in `partition_columns`",

@@ -1,4 +1,4 @@
-"""Parquet and ORC files to typed rows: what footers say of the columns, and which columns a batch has."""
+"""Parquet, ORC and Avro files to typed rows: what they say of their columns, and which a batch has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta.schema import keeps_values
 from airflow_provider_scope.spark import storage
-from airflow_provider_scope.spark.files import footers, listing
+from airflow_provider_scope.spark.files import avro_schema, footers, listing
 from airflow_provider_scope.spark.files.formats import Check, Records, json_of
 from airflow_provider_scope.spark.files.listing import Problem, bad_files, unreadable_footers
 from airflow_provider_scope.spark.session import SPARK_ERRORS, in_utc, short_cause
@@ -80,17 +80,19 @@ def _problems(
 def _read(
     spark: SparkSession, entry: OffsetEntry, shapes: Sequence[Shape], columns: T.StructType, source: Source
 ) -> list[Records]:
-    scans: dict[tuple[bool, bool, str, tuple[str, ...]], tuple[T.StructType, list[str]]] = {}
+    scans: dict[tuple[bool, bool, str, str, tuple[str, ...]], tuple[T.StructType, list[str]]] = {}
     for shape in shapes:
         layout, value_sqls = _plan(shape, columns)
-        footer = shape.footer
-        key = (footer.is_calendar_known, footer.may_be_cut, layout.simpleString(), tuple(value_sqls))
+        is_known, may_be_cut = shape.footer.is_calendar_known, shape.footer.may_be_cut
+        key = (is_known, may_be_cut, shape.reader_schema, layout.simpleString(), tuple(value_sqls))
         scans.setdefault(key, (layout, []))[1].extend(shape.paths)
     pieces, cut = [], list[Problem]()
-    for (is_calendar_known, may_be_cut, _, values), (layout, paths) in scans.items():
+    for (is_calendar_known, may_be_cut, reader_schema, _, values), (layout, paths) in scans.items():
         columns_read = T.StructType([layout[name] for name in columns.names])
         calendar = _GREGORIAN if is_calendar_known else {}
-        options = {**calendar, **_CHECKED, **source.options}
+        options = {**calendar, **_ALWAYS, **source.options}
+        if reader_schema:
+            options["avroSchema"] = reader_schema
         rows = listing.load(spark, source.format, paths, options, layout)
         if source.format == "orc" and "timestamp" in columns_read.simpleString():
             rows = in_utc(rows)
@@ -108,6 +110,12 @@ def _read(
         if source.format == "orc" and not is_calendar_known:
             passes = _rules(columns_read, (T.DateType, *_TIMES), "{0} >= DATE'1582-10-15'")
             checks += [Check(f"{name} {_TOO_OLD}", sql, quoted(name)) for name, sql in passes]
+        if reader_schema:
+            passes = _rules(columns, (T.DecimalType,), "try_cast({0} AS {1}) IS NOT NULL")
+            checks += [
+                Check(f"{name} is not {columns[name].dataType.simpleString()}", sql, quoted(name), _NO_TYPE)
+                for name, sql in passes
+            ]
         pieces.append(Records(rows, checks, json_of(*map(quoted, columns_read.names)), typed))
     if cut:
         raise bad_files(entry, cut)
@@ -117,8 +125,9 @@ def _read(
 _TIMES = (T.TimestampType, T.TimestampNTZType)
 _GREGORIAN = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
 """Take old dates as they are; the session's setting is to refuse them."""
-_CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
-"""Compare the pages of parquet files with their checksums, where they have them: Spark writes such."""
+_ALWAYS = {"parquet.page.verify-checksum.enabled": "true", "ignoreExtension": "true"}
+"""Compare the pages of parquet files with their checksums, where they have them: Spark writes such. And read
+Avro files whatever their names: a setting of Hadoop's leaves out those that are not named so."""
 _MICROS = "CAST(timestamp_micros("
 _TOO_FINE = "has nanoseconds that a timestamp cannot hold"
 _TOO_OLD = "is before 1582-10-15, and the file does not say in which calendar"
@@ -154,11 +163,11 @@ def _with_nanoseconds(rows: DataFrame, passes: Sequence[tuple[str, str]]) -> lis
 def _rules(columns: T.StructType, kinds: tuple[type[T.DataType], ...], rule: str) -> list[tuple[str, str]]:
     """List the columns with values of some types at any depth, and SQL that all of these pass a rule.
 
-    :param rule: SQL with ``{0}`` for the value. NULL passes.
+    :param rule: SQL with ``{0}`` for the value, and ``{1}`` for its type. NULL passes.
     """
 
     def leaf(value: str, kind: T.DataType) -> Converted:
-        return Converted(value, rule.format(value) if isinstance(kind, kinds) else None)
+        return Converted(value, rule.format(value, type_text(kind)) if isinstance(kind, kinds) else None)
 
     rules = []
     for field in columns:
@@ -321,9 +330,11 @@ def _wider(first: T.DataType, second: T.DataType) -> T.DataType | None:
 
 
 def _as_read(kind: T.DataType, read: T.DataType) -> T.DataType:
-    # Spark gives ORC's times as instants, and can be asked for nothing else.
+    # Spark gives ORC's times as instants, and Avro's decimals with all digits, and can be asked for nothing
+    # else.
     is_clock = isinstance(read, T.TimestampType) and isinstance(kind, T.TimestampNTZType)
-    return read if is_clock else kind
+    is_wide = isinstance(read, T.DecimalType) and isinstance(kind, T.DecimalType) and _common(read, kind) != kind
+    return read if is_clock or is_wide else kind
 
 
 # ---- footers ----
@@ -367,6 +378,8 @@ class Shape:
     positions: tuple[T.StructField, ...]
     """All columns in the file's order, if Spark takes them by their place: it does with ORC files whose names
     all begin with ``_col``, as Hive's before 2.0 do (``OrcUtils.requestedColumnIds``)."""
+    reader_schema: str = ""
+    """The schema to read Avro files with; empty: their own."""
 
     @property
     def has_union(self) -> bool:
@@ -375,7 +388,7 @@ class Shape:
 
 
 def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shape]:
-    """Read the footers of parquet or ORC files, and group the files by their columns.
+    """Read the footers of parquet, ORC or Avro files, and group the files by their columns.
 
     One file of each group is shown to Spark; the others have the same text for a schema.
 
@@ -395,6 +408,9 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
         raise unreadable_footers(entry, unreadable)
     shapes = []
     for footer, same in groups.items():
+        if kind == "avro":
+            shapes.append(_avro_shape(footer, tuple(same)))
+            continue
         columns, unknown = _columns(spark, kind, conf, same[0])
         nanoseconds = {name: zone == "true" for name, zone in _NANOSECONDS.findall(footer.columns)}
         unknown |= dict.fromkeys(
@@ -416,6 +432,20 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
             )
         )
     return shapes
+
+
+def _avro_shape(footer: Footer, paths: tuple[str, ...]) -> Shape:
+    columns = avro_schema.columns_of(footer.columns)
+    return Shape(
+        footer=footer,
+        paths=paths,
+        columns=columns.as_read,
+        own=_own(columns.own, columns.nanoseconds),
+        nanoseconds=columns.nanoseconds,
+        unknown=columns.unknown,
+        positions=(),
+        reader_schema=columns.reader_schema,
+    )
 
 
 def _with_nested_nanoseconds(text: str) -> list[str]:

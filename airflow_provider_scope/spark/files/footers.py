@@ -1,4 +1,4 @@
-"""The footers of parquet and ORC files: what a file says of its columns."""
+"""The footers of parquet and ORC files, and the headers of Avro files: what a file says of its columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from py4j.protocol import Py4JJavaError
+
+from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.spark import storage
+from airflow_provider_scope.spark.files import avro_schema
+from airflow_provider_scope.spark.files.listing import AVRO_READER, KEPT
 from airflow_provider_scope.spark.session import SPARK_ERRORS, compiler_of
 
 if TYPE_CHECKING:
@@ -24,7 +29,7 @@ class Footer(NamedTuple):
     columns: str
     """The schema as the format's own library writes it."""
     is_calendar_known: bool
-    """Whether old dates are surely of the Gregorian calendar, as parquet wants it."""
+    """Whether old dates are surely of the Gregorian calendar, as parquet and Avro want it."""
     timestamps: tuple[tuple[str, str], ...] = ()
     """Of an ORC file with timestamps: its columns and their types."""
     writer_zones: frozenset[str] = frozenset()
@@ -36,6 +41,8 @@ class Footer(NamedTuple):
 def read(spark: SparkSession, kind: str, conf: Any, paths: Sequence[str]) -> list[Footer | Exception]:
     """Read the footers of files, several at a time, in the order of the files; or why one cannot be read.
 
+    Of Avro files, whose reader takes what is left of a file that is cut for its end, all blocks are looked at.
+
     :param conf: Hadoop's configuration.
     """
     is_parquet = kind == "parquet"
@@ -44,7 +51,8 @@ def read(spark: SparkSession, kind: str, conf: Any, paths: Sequence[str]) -> lis
         known = _parquet_by_java(spark, conf, paths)
     # Those that Java could not read, for the cause.
     others = [path for path, footer in zip(paths, known, strict=True) if footer is None]
-    read_footer = (_parquet if is_parquet else _orc)(spark, conf) if others else None
+    reader_of = {"parquet": _parquet, "orc": _orc, "avro": _avro}[kind]
+    read_footer = partial(_read_footer, reader_of(spark, conf)) if others else None
     alone = iter(storage.at_once(read_footer, others) if read_footer else ())
     return [next(alone) if footer is None else footer for footer in known]
 
@@ -139,18 +147,18 @@ _OF_PARQUET = (
 )
 
 
-def _parquet(spark: SparkSession, conf: Any) -> Callable[[str], Footer | Exception]:
+def _parquet(spark: SparkSession, conf: Any) -> Callable[[str], Footer]:
     jvm: Any = spark._jvm  # noqa: SLF001
     # Once, and by their whole names: for each part of one that is no class, Java looks through all jars. And
     # the default options read Hadoop's XML.
     to_path, input_file, opened, converter, options = (getattr(jvm, name) for name in _OF_PARQUET)
     options = options.builder(conf).withMetadataFilter(converter.SKIP_ROW_GROUPS).build()
 
-    return partial(
-        _read_footer,
-        lambda path: opened.open(input_file.fromPath(to_path(path), conf), options),
-        lambda reader: _parquet_footer(reader.getFileMetaData()),
-    )
+    def footer_of(path: str) -> Footer:
+        with closing(opened.open(input_file.fromPath(to_path(path), conf), options)) as reader:
+            return _parquet_footer(reader.getFileMetaData())
+
+    return footer_of
 
 
 def _parquet_footer(meta: Any) -> Footer:
@@ -166,11 +174,17 @@ def _may_be_julian(meta: Any) -> bool:
     return str(meta.getCreatedBy()).startswith(("parquet-mr", "impala"))
 
 
-def _orc(spark: SparkSession, conf: Any) -> Callable[[str], Footer | Exception]:
+def _orc(spark: SparkSession, conf: Any) -> Callable[[str], Footer]:
     jvm: Any = spark._jvm  # noqa: SLF001
     to_path, orc = (getattr(jvm, name) for name in (_PATH, "org.apache.orc.OrcFile"))
 
-    def footer_of(reader: Any) -> Footer:
+    def footer_of(path: str) -> Footer:
+        # Options of its own for each: a reader puts the footer that it has read into them, and the next takes
+        # it.
+        with closing(orc.createReader(to_path(path), orc.readerOptions(conf))) as reader:
+            return footer_by(reader)
+
+    def footer_by(reader: Any) -> Footer:
         schema, is_known = reader.getSchema(), bool(reader.writerUsedProlepticGregorian())
         columns = str(schema.toString())
         if "timestamp" not in columns:
@@ -180,10 +194,7 @@ def _orc(spark: SparkSession, conf: Any) -> Callable[[str], Footer | Exception]:
         may_be_cut = not reader.hasMetadataValue("org.apache.spark.version")
         return Footer(columns, is_known, timestamps, _writer_zones(reader), may_be_cut)
 
-    # Options of its own for each: a reader puts the footer that it has read into them, and the next takes it.
-    return partial(
-        _read_footer, lambda path: orc.createReader(to_path(path), orc.readerOptions(conf)), footer_of
-    )
+    return footer_of
 
 
 def _writer_zones(reader: Any) -> frozenset[str]:
@@ -192,12 +203,148 @@ def _writer_zones(reader: Any) -> frozenset[str]:
     return frozenset(zone or "a zone that the file does not name" for zone in zones - _UTC)
 
 
-def _read_footer(
-    open_file: Callable[[str], Any], footer_of: Callable[[Any], Footer], path: str, tries: int = 2
-) -> Footer | Exception:
+def _read_footer(read_one: Callable[[str], Footer], path: str, tries: int = 2) -> Footer | Exception:
     try:
-        with closing(open_file(path)) as reader:
-            return footer_of(reader)
-    except SPARK_ERRORS as err:
+        return read_one(path)
+    except (*SPARK_ERRORS, ValueError) as err:
         # What passes is not the file's fault.
-        return _read_footer(open_file, footer_of, path, tries - 1) if tries > 1 else err
+        return _read_footer(read_one, path, tries - 1) if tries > 1 else err
+
+
+# ---- Avro: Java's reader ends without an error where a block of a file is cut, or has no row ----
+
+_AVRO_CLASS = "airflow_provider_scope.AvroFile"
+_AVRO_SOURCE = """
+package airflow_provider_scope;
+
+import java.io.IOException;
+import java.util.Arrays;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+
+public class AvroFile {
+    private static final byte[] MAGIC = {'O', 'b', 'j', 1};
+
+    /** The schema of a file, and the other names in its header, a line each; fails if a block is not whole. */
+    public String[] read(String file, Configuration conf) throws IOException {
+        Path path = new Path(file);
+        FileSystem store = path.getFileSystem(conf);
+        long length = store.getFileStatus(path).getLen();
+        FSDataInputStream in = store.open(path);
+        try {
+            byte[] magic = new byte[4];
+            if (length >= 4) {
+                in.readFully(magic);
+            }
+            if (!Arrays.equals(magic, MAGIC)) {
+                throw new IOException("not an Avro file: it does not begin like one");
+            }
+            String schema = null;
+            StringBuilder names = new StringBuilder();
+            for (long count = number(in); count != 0; count = number(in)) {
+                if (count < 0) {
+                    count = -count;
+                    number(in);
+                }
+                for (; count > 0; count--) {
+                    String name = text(in, length);
+                    String value = text(in, length);
+                    if (name.equals("avro.schema")) {
+                        schema = value;
+                    } else {
+                        names.append(name).append("\n");
+                    }
+                }
+            }
+            check(in, length);
+            return new String[] {schema, names.toString()};
+        } finally {
+            in.close();
+        }
+    }
+
+    private static void check(FSDataInputStream in, long length) throws IOException {
+        byte[] mark = new byte[16];
+        byte[] end = new byte[16];
+        if (length - in.getPos() < 16) {
+            throw cut();
+        }
+        in.readFully(mark);
+        boolean wasEmpty = false;
+        while (in.getPos() < length) {
+            long rows = number(in);
+            long size = number(in);
+            if (rows > 0 && wasEmpty) {
+                throw new IOException("an empty block of the Avro file, after which rows may be lost");
+            }
+            wasEmpty = rows == 0;
+            if (rows < 0 || size < 0) {
+                throw new IOException("a block of the Avro file is damaged");
+            }
+            if (size > length - in.getPos() - 16) {
+                throw cut();
+            }
+            in.seek(in.getPos() + size);
+            in.readFully(end);
+            if (!Arrays.equals(mark, end)) {
+                throw new IOException("a block of the Avro file is damaged");
+            }
+        }
+    }
+
+    private static String text(FSDataInputStream in, long length) throws IOException {
+        long size = number(in);
+        if (size < 0 || size > length - in.getPos()) {
+            throw cut();
+        }
+        byte[] bytes = new byte[(int) size];
+        in.readFully(bytes);
+        return new String(bytes, "UTF-8");
+    }
+
+    private static long number(FSDataInputStream in) throws IOException {
+        long value = 0;
+        for (int shift = 0; shift < 64; shift += 7) {
+            int part = in.read();
+            if (part < 0) {
+                throw cut();
+            }
+            value |= ((long) (part & 0x7f)) << shift;
+            if ((part & 0x80) == 0) {
+                return (value >>> 1) ^ -(value & 1);
+            }
+        }
+        throw new IOException("a block of the Avro file is damaged");
+    }
+
+    private static IOException cut() {
+        return new IOException("the Avro file ends inside a block");
+    }
+}
+"""
+
+
+def _avro(spark: SparkSession, conf: Any) -> Callable[[str], Footer]:
+    """Return what reads the header of a file.
+
+    :raises InputError: Spark lacks its reader of Avro files.
+    """
+    loader = compiler_of(spark, _AVRO_SOURCE).getClassLoader()
+    try:
+        loader.loadClass(AVRO_READER)
+    except Py4JJavaError as err:
+        raise InputError(
+            "This Spark has no reader of Avro files: before 4.2 that is a jar of its own.",
+            kept=KEPT,
+            do=f"add org.apache.spark:spark-avro_2.13:{spark.version} to `packages`, or its jar to `jars`",
+        ) from err
+    reader = loader.loadClass(_AVRO_CLASS).newInstance()
+
+    def footer_of(path: str) -> Footer:
+        schema, names = reader.read(path, conf)
+        columns = avro_schema.canonical(schema)
+        return Footer(columns, avro_schema.is_calendar_known(columns, names.splitlines()))
+
+    return footer_of

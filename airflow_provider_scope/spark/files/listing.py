@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.values import FileEntry
 
 
+AVRO_READER = "org.apache.spark.sql.avro.AvroFileFormat"
+"""The class by which Spark is asked to read Avro: since 4.2 it has it, but knows the format's name by a jar."""
 _GLOB_CHARACTERS = re.compile(r"[\\\[\]{}*?]")
 FILE = "_scope_file"
 """The column with the file of a record, as Spark spells it."""
@@ -85,7 +87,7 @@ def load(
     together = [path for path in paths if not _is_alone(path)]
     frames = []
     for group in ([together] if together else []) + [[path] for path in paths if _is_alone(path)]:
-        reader = spark.read.format(kind).options(**options)
+        reader = spark.read.format(AVRO_READER if kind == "avro" else kind).options(**options)
         if schema is not None:
             reader = reader.schema(schema)
         # By `load`: the arguments of `csv` or `text` have defaults that win over the options.
@@ -211,12 +213,15 @@ _FAULTS = {
     "unescapedQuoteHandling='STOP_AT_DELIMITER' takes such fields as they are",
     "ZipException|not a gzip file|incorrect header check|Stream is not BZip2": _NOT_PACKED,
     "Unexpected end of input stream|unexpected end of stream$|Unexpected end of ZLIB": _CUT,
-    "CRC failure|crc error|incorrect data check|bad block header|invalid (bit|code|distance|literal|block|"
+    "Avro file ends inside": _CUT,
+    "not an Avro file": "",
+    "an empty block of the Avro file": "write the file again without it",
+    "block of the Avro file is damaged|CRC failure|crc error|incorrect data check|bad block header|invalid (bit|code|distance|literal|block|"
     "stored)|match decompressed size|FAILED_TO_UNCOMPRESS|Unknown encoding kind|(Read|Vulong) past EOF|"
     "Can't finish byte read": _DAMAGED,
     "is not a Parquet file|can not read class|Malformed ORC file|Protocol message|a future ORC version": "",
     r"^java\.lang\.(\w*IndexOutOfBounds|NegativeArraySize|Arithmetic)Exception|^java\.util\.zip\.|"
-    r"^(shaded\.parquet\.)?org\.apache\.(parquet|orc|thrift)\.|^com\.github\.luben\.zstd\.": _DAMAGED,
+    r"^(shaded\.parquet\.)?org\.apache\.(avro|parquet|orc|thrift)\.|^com\.github\.luben\.zstd\.": _DAMAGED,
 }
 """Patterns of what a reader says of a file that is surely at fault itself -> what may help.
 

@@ -78,6 +78,7 @@ _FORMATS: dict[str, Callable[[SparkSession, OffsetEntry, Source], list[Records]]
     "text": text_files.records,
     "parquet": columnar.records,
     "orc": columnar.records,
+    "avro": columnar.records,
 }
 
 
