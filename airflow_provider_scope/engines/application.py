@@ -134,10 +134,11 @@ def packages_for(source: SourceSpec) -> tuple[str, ...]:
 
     :raises InputError: Pyspark is not installed.
     """
+    if not isinstance(source, FileSource) or source.format != "avro":
+        return ()
     spark = _installed("pyspark")
-    is_avro = isinstance(source, FileSource) and source.format == "avro"
     has_reader = tuple(map(int, spark.split(".")[:2])) >= _WITH_AVRO
-    return (f"org.apache.spark:spark-avro_2.13:{spark}",) if is_avro and not has_reader else ()
+    return () if has_reader else (f"org.apache.spark:spark-avro_2.13:{spark}",)
 
 
 def _installed(name: str) -> str:

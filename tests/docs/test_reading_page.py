@@ -9,7 +9,12 @@ from tests.spark.reading_cases import AVRO, CSV, JSON, ORC, PARQUET, TEXT, VALUE
 
 PAGE = DOCS / "reading.md"
 TABLES = {
-    **{"CSV": CSV, "Values in text": VALUES, "JSON": JSON, "Parquet": PARQUET, "ORC": ORC, "Avro": AVRO},
+    "CSV": CSV,
+    "Values in text": VALUES,
+    "JSON": JSON,
+    "Parquet": PARQUET,
+    "ORC": ORC,
+    "Avro": AVRO,
     "Text": TEXT,
 }
 

@@ -600,6 +600,8 @@ ORC = [
     ),
     orc("cut", file_of("orc", {"v": [1]})[:-9], "cannot be read"),
 ]
+
+
 def avro_file(types: dict[str, Any], *rows: tuple[Any, ...], codec: str = "null", **more: Any) -> bytes:
     """Write records, each of them in a block of its own."""
     buffer = io.BytesIO()
@@ -628,7 +630,10 @@ def raw(types: dict[str, Any], *values: bytes) -> bytes:
 
 AVRO = [
     avro(
-        "declared columns, another order", avro_file({"name": "string", "id": "int"}, ("A", 1)), [(1, "A")], KEYS
+        "declared columns, another order",
+        avro_file({"name": "string", "id": "int"}, ("A", 1)),
+        [(1, "A")],
+        KEYS,
     ),
     avro(
         "a column that is not declared",
@@ -730,7 +735,9 @@ AVRO = [
         raw({"v": {"type": "array", "items": DECIMAL}}, b"\x02\x18" + (2**64 * 5 + 123).to_bytes(12) + b"\0"),
         "v is not array<decimal(10,2)>",
     ),
-    avro("an enum as text", avro_file({"v": {"type": "enum", "name": "e", "symbols": ["A"]}}, ("A",)), [("A",)]),
+    avro(
+        "an enum as text", avro_file({"v": {"type": "enum", "name": "e", "symbols": ["A"]}}, ("A",)), [("A",)]
+    ),
     avro("null, or a value", avro_file({"v": ["null", "int"]}, (None,), (1,)), [(None,), (1,)], {"v": "int"}),
     avro("int or long", avro_file({"v": ["null", "int", "long"]}, (2**40,), (1,)), [(2**40,), (1,)]),
     avro(
@@ -739,7 +746,7 @@ AVRO = [
         "v cannot be read: Spark has no unions, and it is one of int, string",
     ),
     avro(
-        "a type that Spark lacks (a time of day, a duration, a decimal of 50 digits, a type that holds itself)",
+        "a type that Spark lacks (a time of day, a duration, 50 digits, a type that holds itself)",
         avro_file(
             {
                 "id": "int",
@@ -749,13 +756,14 @@ AVRO = [
                 "r": ["null", "r"],
             }
         ),
-        "s cannot be read: a time of day; d cannot be read: a duration; big cannot be read: a decimal of 50 digits "
-        "with 2 after the point; r cannot be read: Spark has no types that hold themselves, as r does",
+        "s cannot be read: a time of day; d cannot be read: a duration; big cannot be read: a decimal of 50 "
+        "digits with 2 after the point; r cannot be read: Spark has no types that hold themselves, as r does",
     ),
     avro(
         "the same, not declared, with extra_columns",
         avro_file(
-            {"id": "int", "s": {"type": "long", "logicalType": "time-micros"}, "r": ["null", "r"]}, (1, time(1), None)
+            {"id": "int", "s": {"type": "long", "logicalType": "time-micros"}, "r": ["null", "r"]},
+            (1, time(1), None),
         ),
         [(1,)],
         {"id": "int"},

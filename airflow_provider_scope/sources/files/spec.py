@@ -313,7 +313,9 @@ REFUSED = {
         "what lies deeper would be left out",
         'leave it out; a column of a type that holds itself can be left out with extra_columns="ignore"',
     ),
-    "ignoreExtension": Refused(_SKIPS_FILES, "leave it out; use `patterns` to choose which files count", "true"),
+    "ignoreExtension": Refused(
+        _SKIPS_FILES, "leave it out; use `patterns` to choose which files count", "true"
+    ),
     "basePath": Refused(
         "names of folders would become columns, whose types are guessed in each batch",
         "declare them in `partition_columns`",

@@ -333,7 +333,9 @@ def _as_read(kind: T.DataType, read: T.DataType) -> T.DataType:
     # Spark gives ORC's times as instants, and Avro's decimals with all digits, and can be asked for nothing
     # else.
     is_clock = isinstance(read, T.TimestampType) and isinstance(kind, T.TimestampNTZType)
-    is_wide = isinstance(read, T.DecimalType) and isinstance(kind, T.DecimalType) and _common(read, kind) != kind
+    is_wide = (
+        isinstance(read, T.DecimalType) and isinstance(kind, T.DecimalType) and _common(read, kind) != kind
+    )
     return read if is_clock or is_wide else kind
 
 

@@ -41,7 +41,7 @@ class Footer(NamedTuple):
 def read(spark: SparkSession, kind: str, conf: Any, paths: Sequence[str]) -> list[Footer | Exception]:
     """Read the footers of files, several at a time, in the order of the files; or why one cannot be read.
 
-    Of Avro files, whose reader takes what is left of a file that is cut for its end, all blocks are looked at.
+    Of Avro files, all blocks are looked at: their reader takes the place where a file is cut for its end.
 
     :param conf: Hadoop's configuration.
     """
@@ -227,7 +227,7 @@ import org.apache.hadoop.fs.Path;
 public class AvroFile {
     private static final byte[] MAGIC = {'O', 'b', 'j', 1};
 
-    /** The schema of a file, and the other names in its header, a line each; fails if a block is not whole. */
+    /** The schema of a file, and the other names in its header, by lines; fails if a block is not whole. */
     public String[] read(String file, Configuration conf) throws IOException {
         Path path = new Path(file);
         FileSystem store = path.getFileSystem(conf);

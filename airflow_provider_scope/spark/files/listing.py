@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 AVRO_READER = "org.apache.spark.sql.avro.AvroFileFormat"
-"""The class by which Spark is asked to read Avro: since 4.2 it has it, but knows the format's name by a jar."""
+"""The class by which Spark is asked to read Avro: it has it since 4.2, and knows the format's name by a jar."""
 _GLOB_CHARACTERS = re.compile(r"[\\\[\]{}*?]")
 FILE = "_scope_file"
 """The column with the file of a record, as Spark spells it."""
@@ -216,7 +216,8 @@ _FAULTS = {
     "Avro file ends inside": _CUT,
     "not an Avro file": "",
     "an empty block of the Avro file": "write the file again without it",
-    "block of the Avro file is damaged|CRC failure|crc error|incorrect data check|bad block header|invalid (bit|code|distance|literal|block|"
+    "block of the Avro file is damaged": _DAMAGED,
+    "CRC failure|crc error|incorrect data check|bad block header|invalid (bit|code|distance|literal|block|"
     "stored)|match decompressed size|FAILED_TO_UNCOMPRESS|Unknown encoding kind|(Read|Vulong) past EOF|"
     "Can't finish byte read": _DAMAGED,
     "is not a Parquet file|can not read class|Malformed ORC file|Protocol message|a future ORC version": "",
