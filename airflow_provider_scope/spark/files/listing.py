@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 AVRO_READER = "org.apache.spark.sql.avro.AvroFileFormat"
-"""The class by which Spark is asked to read Avro: it has it since 4.2, and knows the format's name by a jar."""
+"""The class by which Spark is asked to read Avro: 4.2 has it, but knows the format's name by a jar."""
 _GLOB_CHARACTERS = re.compile(r"[\\\[\]{}*?]")
 FILE = "_scope_file"
 """The column with the file of a record, as Spark spells it."""
