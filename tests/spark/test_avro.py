@@ -1,4 +1,4 @@
-"""What Spark's and Java's readers of Avro would lose or change: by setting, codec, calendar, or among others."""
+"""What the readers of Avro would lose or change: by setting, codec, calendar, or beside files of others."""
 
 from __future__ import annotations
 
