@@ -17,7 +17,8 @@ def columns_of(*fields: dict[str, Any], **more: Any) -> avro_schema.AvroColumns:
 
 
 def text(*fields: dict[str, Any], **more: Any) -> str:
-    return avro_schema.canonical(json.dumps({"type": "record", "name": "row", "fields": fields, **more}))
+    schema = {"type": "record", "name": "row", "fields": fields or [{"name": "a", "type": "int"}], **more}
+    return avro_schema.canonical(json.dumps(schema))
 
 
 def decimal(kind: str, precision: int, **more: Any) -> dict[str, Any]:

@@ -77,11 +77,11 @@ class _LackedError(Exception):
 def canonical(text: str | None) -> str:
     """Write a schema without what does not change values: two files with the same text are read alike.
 
-    :raises ValueError: It is no schema of records.
+    :raises ValueError: It is no schema of records with fields.
     """
     schema = _stripped(json.loads(text or "null"), _KEPT | {_JAVA_STRING, _SPARK_TYPE})
-    if not isinstance(schema, dict) or schema.get("type") != "record":
-        msg = "its schema is not one of records"
+    if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
+        msg = "its schema is not one of records with fields"
         raise ValueError(msg)
     text = json.dumps(schema, sort_keys=True)
     try:

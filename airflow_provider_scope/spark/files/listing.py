@@ -214,7 +214,7 @@ _FAULTS = {
     "ZipException|not a gzip file|incorrect header check|Stream is not BZip2": _NOT_PACKED,
     "Unexpected end of input stream|unexpected end of stream$|Unexpected end of ZLIB": _CUT,
     "Avro file ends inside": _CUT,
-    "not an Avro file": "",
+    "not an Avro file|its schema is not": "",
     "an empty block of the Avro file": "write the file again without it",
     "block of the Avro file is damaged": _DAMAGED,
     "CRC failure|crc error|incorrect data check|bad block header|invalid (bit|code|distance|literal|block|"
