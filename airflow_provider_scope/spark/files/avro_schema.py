@@ -278,7 +278,7 @@ def _logical(schema: Mapping[str, Any]) -> T.DataType | None:
     if kind not in {("bytes", "decimal"), ("fixed", "decimal")}:
         return _LOGICAL.get(kind)
     precision, scale = schema.get("precision"), schema.get("scale", 0)
-    is_valid = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision
-    if not is_valid or not 0 < precision <= _most_digits(schema):
-        raise _LackedError(f"a decimal of {precision} digits with {scale} after the point")
-    return T.DecimalType(precision, scale)
+    if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision:
+        if 0 < precision <= _most_digits(schema):
+            return T.DecimalType(precision, scale)
+    raise _LackedError(f"a decimal of {precision} digits with {scale} after the point")

@@ -225,7 +225,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 public class AvroFile {
-    private static final byte[] MAGIC = {'O', 'b', 'j', 1};
+    private static final byte[] MAGIC = {79, 98, 106, 1};
 
     /** The schema of a file, and the other names in its header, by lines; fails if a block is not whole. */
     public String[] read(String file, Configuration conf) throws IOException {
@@ -254,7 +254,7 @@ public class AvroFile {
                     if (name.equals("avro.schema")) {
                         schema = value;
                     } else {
-                        names.append(name).append("\n");
+                        names.append(name).append("\\n");
                     }
                 }
             }
