@@ -278,7 +278,8 @@ def _logical(schema: Mapping[str, Any]) -> T.DataType | None:
     if kind not in {("bytes", "decimal"), ("fixed", "decimal")}:
         return _LOGICAL.get(kind)
     precision, scale = schema.get("precision"), schema.get("scale", 0)
-    if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision:
-        if 0 < precision <= _most_digits(schema):
-            return T.DecimalType(precision, scale)
-    raise _LackedError(f"a decimal of {precision} digits with {scale} after the point")
+    if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision:
+        precision = 0
+    if not 0 < precision <= _most_digits(schema):
+        raise _LackedError(f"a decimal of {schema.get('precision')} digits with {scale} after the point")
+    return T.DecimalType(precision, scale)
