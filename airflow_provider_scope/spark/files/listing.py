@@ -216,8 +216,8 @@ _FAULTS = {
     "Avro file ends inside": _CUT,
     "not an Avro file|its schema is not": "",
     "an empty block of the Avro file": "write the file again without it",
-    "block of the Avro file is damaged|Block read partially|Checksum failure|CRC error|not in the BZip2 format|"
-    r"^org\.tukaani\.xz\.": _DAMAGED,
+    "block of the Avro file is damaged|Block read partially|Checksum failure|CRC error|"
+    r"not in the BZip2 format|^org\.tukaani\.xz\.": _DAMAGED,
     "CRC failure|crc error|incorrect data check|bad block header|invalid (bit|code|distance|literal|block|"
     "stored)|match decompressed size|FAILED_TO_UNCOMPRESS|Unknown encoding kind|(Read|Vulong) past EOF|"
     "Can't finish byte read": _DAMAGED,
