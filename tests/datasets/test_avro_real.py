@@ -69,7 +69,8 @@ def test_every_record_of_a_real_file_is_read_or_the_file_is_refused(spark, tmp_p
             rows = source.read().to_pylist()
         except lab.REFUSALS:
             # Of records without fields, of no records at all, or of a record that holds itself.
-            assert not schema.get("fields") or path.name == "recursive.avro", path.name
+            is_of_records = schema.get("type") == "record" and schema["fields"]
+            assert not is_of_records or path.name == "recursive.avro", path.name
             refused.append(path.name)
         else:
             assert path.name in SNAPPY or plain(rows) == plain(records), path.name
