@@ -35,7 +35,7 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import bad_records, dry_run, repair, takeover
 from airflow_provider_scope.protocol.intervals import IntervalLog
-from airflow_provider_scope.protocol.report import changes_text
+from airflow_provider_scope.protocol.report import changes_text, rescued_text
 from airflow_provider_scope.protocol.view import pinned_columns, read_log
 from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.sources.feed.spec import CdfSource
@@ -215,6 +215,11 @@ def _show_counts(log: CheckpointLog) -> None:
         say(f"changed     {changes_text(changes)}; {_batches_text(newest)}")
     for line in expectations.lines(expectations.total(record.warned for record in newest)):
         say(f"warned      {line}; {_batches_text(newest)}")
+    rescued: Counter[str] = Counter()
+    for record in newest:
+        rescued.update(record.rescued)
+    if rescued:
+        say(f"{'rescued':12}{rescued_text(rescued).partition(' ')[2]}; {_batches_text(newest)}")
     quarantined = bad_records.total(record.quarantined for record in newest)
     if not quarantined:
         return

@@ -141,6 +141,7 @@ def _committed(history: Mapping[int, dict[str, Any]], app_id: str) -> dict[int, 
                     unit: Quarantined(**bad) for unit, bad in (batch_notes.get("quarantined") or {}).items()
                 },
                 warned={rule: RuleCount(**rows) for rule, rows in (batch_notes.get("warned") or {}).items()},
+                rescued=batch_notes.get("rescued") or {},
                 changes=_changes(batch_notes, metrics),
                 columns=batch_notes.get("columns"),
                 state=batch_notes.get("state"),

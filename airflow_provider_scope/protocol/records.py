@@ -416,6 +416,8 @@ class CommitRecord:
     """``records``, ``rows`` or ``files`` -> those of the batch that are in the quarantine."""
     warned: Mapping[str, RuleCount] = field(default_factory=dict, metadata=LEFT_OUT)
     """Rule of the level ``warn`` -> the rows of the batch that break it."""
+    rescued: Mapping[str, int] = field(default_factory=dict, metadata=LEFT_OUT)
+    """Keys and columns -> records of the batch with a value that is in the rescued data column."""
     changes: Mapping[str, int] = field(default_factory=dict, metadata=LEFT_OUT)
     """What a batch of a row-level write did: rows that were inserted, updated, deleted, deduplicated, …"""
     columns: str | None = field(default=None, metadata=LEFT_OUT)

@@ -45,6 +45,8 @@ class CommittedBatch:
     """What the commit says of the quarantine; see ``CommitRecord``."""
     warned: Mapping[str, RuleCount] = field(default_factory=dict)
     """What the commit says of rules of the level ``warn``; see ``CommitRecord``."""
+    rescued: Mapping[str, int] = field(default_factory=dict)
+    """What the commit says of rescued values; see ``CommitRecord``."""
     changes: Mapping[str, int] = field(default_factory=dict)
     """What the commit says of a row-level write; see ``CommitRecord``."""
     columns: str | None = None

@@ -12,7 +12,7 @@ from airflow_provider_scope import expectations
 from airflow_provider_scope.exceptions import EmptyRefreshError, SourceEmptyError
 from airflow_provider_scope.protocol import bad_records
 from airflow_provider_scope.protocol.seen import Tally
-from airflow_provider_scope.values import FileEntry, base_name, iso_time, printable
+from airflow_provider_scope.values import FileEntry, base_name, counted, iso_time, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,6 +118,14 @@ class RunReport:
         return expectations.total(batch.record.warned for batch in self.batches)
 
     @property
+    def rescued(self) -> Counter[str]:
+        """Keys and columns -> records of the committed batches with a value of it that was rescued."""
+        totals: Counter[str] = Counter()
+        for batch in self.batches:
+            totals.update(batch.record.rescued)
+        return totals
+
+    @property
     def changes(self) -> Counter[str]:
         """Rows that row-level writes inserted, updated, deleted, …, in this order."""
         totals: Counter[str] = Counter()
@@ -199,6 +207,8 @@ class RunReport:
         if self.quarantined:
             lines.append(f"quarantined: {bad_records.text(self.quarantined)}")
             lines += [f"    {line}" for line in bad_records.rule_lines(self.quarantined)]
+        if self.rescued:
+            lines.append(rescued_text(self.rescued))
         if self.changes:
             lines.append(changes_text(self.changes))
         if self.superseded:
@@ -258,6 +268,7 @@ class RunReport:
             "pending_files": self.pending_files,
             "quarantined": _most(self.quarantined),
             "warned": _most_warned(self.warned),
+            "rescued": {key[:NAME_LENGTH]: count for key, count in self.rescued.most_common(RULES_AT_MOST)},
             "changes": dict(self.changes),
             "warnings": [text[:WARNING_LENGTH] for text in self.warning_texts],
             "left_out": dict(self.left_out.counts),
@@ -288,6 +299,12 @@ def _drop_names(names: dict[str, list[str]], excess: int) -> None:
         longest = max(sizes, key=lambda reason: sum(sizes[reason]))
         names[longest].pop()
         excess -= sizes[longest].pop()
+
+
+def rescued_text(rescued: Counter[str]) -> str:
+    """Write the keys that were rescued as a line, the most frequent first."""
+    parts = [f"{printable(key)} of {counted(count, 'record')}" for key, count in rescued.most_common()]
+    return f"rescued: {', '.join(parts)}"
 
 
 def changes_text(changes: Mapping[str, int]) -> str:

@@ -392,6 +392,7 @@ def record_commit(
             abandoned=committed.abandoned,
             quarantined=committed.quarantined,
             warned=committed.warned,
+            rescued=committed.rescued,
             changes=committed.changes,
             columns=committed.columns,
             state=state,

@@ -109,6 +109,17 @@ class Plan:
         return declared(self.files.partition_columns) or {}
 
     @property
+    def rescued(self) -> dict[str, str]:
+        """The column with what is rescued of a record, and its type; empty if there is none."""
+        name = self.files.rescued_data_column
+        return {name: "string"} if name else {}
+
+    @property
+    def sorts_records(self) -> bool:
+        """Whether a batch with something in it that is bad is read once more, record by record."""
+        return self.files.bad_records == "quarantine" or bool(self.rescued)
+
+    @property
     def extends_columns(self) -> bool:
         """Whether each batch may add columns to those that were inferred: texts, whatever it has there."""
         if not self.infers_columns or self.schema_evolution == "fail" or self.files.extra_columns == "ignore":

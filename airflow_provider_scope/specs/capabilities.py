@@ -256,6 +256,7 @@ IN_JOBS = (
     Refusal(_SCOPE, Case("source.columns", INFER), "declare the columns; or engine=SparkEngine()"),
     Refusal(_SCOPE, Case("source.bad_records", "quarantine"), _ON_SPARK),
     Refusal(_SCOPE, Case("source.extra_columns", "ignore"), _ON_SPARK),
+    Refusal(_SCOPE, Case("source.rescued_data_column", GIVEN), _ON_SPARK),
     Refusal(_SCOPE, Case("source.partition_columns", GIVEN), _ON_SPARK),
     Refusal(_SCOPE, Case("source.missing_columns", "null"), _ON_SPARK),
     *(

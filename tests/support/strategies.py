@@ -80,6 +80,7 @@ COMMITS = st.builds(
         TEXT, st.builds(Quarantined, out_of=COUNT, rules=st.dictionaries(TEXT, COUNT, max_size=3)), max_size=3
     ),
     warned=st.dictionaries(TEXT, st.builds(RuleCount, count=COUNT, out_of=COUNT), max_size=3),
+    rescued=st.dictionaries(TEXT, COUNT, max_size=3),
     changes=st.dictionaries(TEXT, COUNT, max_size=3),
     columns=st.none() | st.text(UTF8, min_size=1, max_size=20),
     state=st.none() | st.text(UTF8, min_size=1, max_size=20),

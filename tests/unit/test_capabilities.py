@@ -37,6 +37,10 @@ def made(source: Any = None, **changes: Any) -> Any:
         ({"table": {"schema_evolution": "widen"}}, "table.schema_evolution='widen' is not possible"),
         ({"table": {"expect": {"rule": "a > 0"}}}, "table.expect is not possible with SCOPE jobs."),
         ({"source": {"bad_records": "quarantine"}}, "source.bad_records='quarantine' is not possible"),
+        (
+            {"source": {"format": "csv", "columns": "a int", "rescued_data_column": "_rescued"}},
+            "source.rescued_data_column='_rescued' is not possible",
+        ),
         ({"source": {"extra_columns": "ignore"}}, "source.extra_columns='ignore' is not possible"),
         ({"source": {"missing_columns": "null"}}, "source.missing_columns='null' is not possible"),
         ({"source": {"format": "orc"}}, "source.format='orc' is not possible with SCOPE jobs."),

@@ -202,6 +202,7 @@ def test_xcom_holds_these_keys() -> None:
         "pending_files": 9,
         "quarantined": {},
         "warned": {},
+        "rescued": {},
         "changes": {},
         "left_out": {"zero length": 1},
         "warnings": [],

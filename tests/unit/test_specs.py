@@ -35,7 +35,7 @@ KEYS = (
     "roots, patterns, format, columns, schema_hints, partition_columns, options, max_files_per_trigger, "
     "max_bytes_per_trigger, "
     "safety_buffer_seconds, starting_timestamp, late_files, on_changed_file, extra_columns, missing_columns, "
-    "bad_records, max_bad_records, max_bad_share, fail_on_empty"
+    "rescued_data_column, bad_records, max_bad_records, max_bad_share, fail_on_empty"
 )
 SOURCE = f"FileSource(…) or a dict with the keys {KEYS}"
 

@@ -27,6 +27,11 @@ _NOT_FORMATS = {
     **dict.fromkeys(("jsonl", "ndjson"), "use format='json', which is one value on each line"),
     "tsv": "use format='csv' with options={'sep': '\\t'} and patterns",
 }
+RESCUING_FORMATS = ("csv", "json", "parquet")
+"""Formats for which ``rescued_data_column`` is possible."""
+_ONLY_RESCUED = "leave it out: it is for CSV, JSON and parquet files"
+RESCUED_PATH = "_file_path"
+"""The key of a file's path in rescued data."""
 INFERRED_FORMATS = ("csv", "json")
 """Formats for which ``columns="infer"`` is possible."""
 _GUESSING = frozenset({"inferschema", "samplingratio", "prefersdate", "infertimestamp", "prefersdecimal"})
@@ -95,6 +100,9 @@ class FileSource(SourceSpec):
         that ``columns`` does not declare: ``"fail"``, or leave them out (``"ignore"``).
     :param missing_columns: What to do if a parquet, ORC or Avro file lacks a declared column:
         ``"fail"``, or take NULL (``"null"``). A key that a JSON object lacks is always NULL.
+    :param rescued_data_column: Name of a further column of the rows, with JSON text: the keys of a record
+        that are not declared, and the values that are not of their declared type, each as it stands in the
+        file. The value's own column is NULL. None: such a record is a bad one.
     :param bad_records: What to do with records and files that are not as declared, and with rows that break
         a rule of ``TableSpec.expect``. ``"fail"`` stops the batch. ``"quarantine"`` puts them into the table
         ``TableSpec.quarantine`` and loads the others.
@@ -122,6 +130,7 @@ class FileSource(SourceSpec):
     on_changed_file: OnChangedFile = "ignore"
     extra_columns: ExtraColumns = "fail"
     missing_columns: MissingColumns = "fail"
+    rescued_data_column: str | None = None
     bad_records: BadRecords = "fail"
     max_bad_records: Whole | None = None
     max_bad_share: Share | None = None
@@ -140,6 +149,32 @@ class FileSource(SourceSpec):
             _check_columns("partition_columns", self.partition_columns)
         self._check_hints()
         self._check_partitions()
+        self._check_rescued()
+
+    def _check_rescued(self) -> None:
+        name, columns = self.rescued_data_column, self.columns
+        if name is None or validation.is_deferred(name):
+            return
+        names = {*_names(columns), *_names(self.schema_hints), *_names(self.partition_columns)}
+        if name.lower() in {taken.lower() for taken in (*names, *VIRTUAL_COLUMNS, RESCUED_PATH)}:
+            raise validation.bad("rescued_data_column", name, "a name that no other column has")
+        if RESCUED_PATH in names:
+            do = f"give the column {RESCUED_PATH} another name: rescued data have the file's path under it"
+            raise validation.bad("rescued_data_column", name, f"None with a column {RESCUED_PATH}", do)
+        if self.format not in RESCUING_FORMATS and not validation.is_deferred(self.format):
+            expected = f"None with format={self.format!r}"
+            raise validation.bad("rescued_data_column", name, expected, _ONLY_RESCUED)
+        if columns is None:
+            do = "declare `columns`, or set columns='infer': without them, no key and no type is unexpected"
+            raise validation.bad("rescued_data_column", name, "None without `columns`", do)
+        if self.extra_columns == "ignore":
+            do = "leave extra_columns out: what is not declared is rescued"
+            raise validation.bad("extra_columns", "ignore", "'fail' with rescued_data_column", do)
+        if self.format == "json" and isinstance(self.options, Mapping):
+            for option, value in self.options.items():
+                if _not_by_lines(option.lower(), value):
+                    do = "leave one out: JSON is rescued from files in UTF-8 with one object on a line"
+                    raise validation.bad("options", option, "other options with rescued_data_column", do)
 
     def _check_partitions(self) -> None:
         in_paths = self.partition_columns if isinstance(self.partition_columns, Mapping) else {}
@@ -198,7 +233,10 @@ class FileSource(SourceSpec):
 
     @property
     def declared_columns(self) -> Mapping[str, str] | None:
-        return self.columns if isinstance(self.columns, Mapping) else None
+        of_paths, rescued = self.partition_columns or {}, self.rescued_data_column
+        if not isinstance(self.columns, Mapping) or not isinstance(of_paths, Mapping):
+            return None
+        return {**self.columns, **of_paths, **({rescued: "string"} if rescued else {})}
 
     @property
     def infers_columns(self) -> bool:
@@ -214,6 +252,15 @@ class FileSource(SourceSpec):
 
 def _names(columns: Columns | None) -> Iterable[str]:
     return columns if isinstance(columns, Mapping) else ()
+
+
+def _not_by_lines(option: str, value: Any) -> bool:
+    """Return whether, with an option of the reader of JSON, a line may be no record of UTF-8."""
+    if validation.is_deferred(value):
+        return False
+    text = str(value).lower()
+    is_other_encoding = option in ("encoding", "charset") and text.replace("_", "-") not in ("utf-8", "utf8")
+    return is_other_encoding or (text != "false" and (option == "multiline" or option.startswith("allow")))
 
 
 def _check_inferred(kind: str, options: Any) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.delta.schema import keeps_values
 from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import avro_schema, footers, listing
-from airflow_provider_scope.spark.files.formats import Check, Records, json_of
+from airflow_provider_scope.spark.files.formats import Check, Records, json_of, json_of_value, rescuing
 from airflow_provider_scope.spark.files.listing import Problem, bad_files, unreadable_footers
 from airflow_provider_scope.spark.session import SPARK_ERRORS, in_utc, short_cause
 from airflow_provider_scope.spark.structs import bare_type, map_leaves, merge_types, type_text
@@ -53,6 +53,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
             declared=columns,
             ignores_extra=source.ignores_extra,
             allows_missing=source.allows_missing,
+            rescues=source.rescued_from is not None,
         )
         problems = _problems(shapes, differences)
     if problems:
@@ -80,15 +81,24 @@ def _problems(
 def _read(
     spark: SparkSession, entry: OffsetEntry, shapes: Sequence[Shape], columns: T.StructType, source: Source
 ) -> list[Records]:
-    scans: dict[tuple[bool, bool, str, str, tuple[str, ...]], tuple[T.StructType, list[str]]] = {}
+    scans: dict[tuple[Any, ...], tuple[T.StructType, list[str]]] = {}
     for shape in shapes:
-        layout, value_sqls = _plan(shape, columns)
-        is_known, may_be_cut = shape.footer.is_calendar_known, shape.footer.may_be_cut
-        key = (is_known, may_be_cut, shape.reader_schema, layout.simpleString(), tuple(value_sqls))
+        rescued = _rescued(shape, columns) if source.rescued_from else []
+        taken = {field.name.lower() for field in rescued}
+        fitting = T.StructType([field for field in columns if field.name.lower() not in taken])
+        layout, sqls = _plan(shape, fitting)
+        layout = T.StructType([*layout, *rescued])
+        values_that_fit = dict(zip(fitting.names, sqls, strict=True))
+        nulls = {field.name: f"CAST(NULL AS {type_text(field.dataType)})" for field in columns}
+        names = tuple(field.name for field in rescued)
+        footer = shape.footer
+        value_sqls = tuple((nulls | values_that_fit).values())
+        is_known, may_be_cut = footer.is_calendar_known, footer.may_be_cut
+        key = (is_known, may_be_cut, shape.reader_schema, layout.simpleString(), value_sqls, names)
         scans.setdefault(key, (layout, []))[1].extend(shape.paths)
     pieces, cut = [], list[Problem]()
-    for (is_calendar_known, may_be_cut, reader_schema, _, values), (layout, paths) in scans.items():
-        columns_read = T.StructType([layout[name] for name in columns.names])
+    for (is_calendar_known, may_be_cut, reader_schema, _, values, names), (layout, paths) in scans.items():
+        columns_read = T.StructType([layout[name] for name in (layout.names if names else columns.names)])
         calendar = _GREGORIAN if is_calendar_known else {}
         options = {**calendar, **_ALWAYS, **source.options}
         if reader_schema:
@@ -116,7 +126,11 @@ def _read(
                 Check(f"{name} is not {columns[name].dataType.simpleString()}", sql, quoted(name), _NO_TYPE)
                 for name, sql in passes
             ]
-        pieces.append(Records(rows, checks, json_of(*map(quoted, columns_read.names)), typed))
+        read = Records(rows, checks, json_of(*map(quoted, columns_read.names)), typed)
+        if names:
+            texts = ", ".join(f"{literal(name)}, {_text_of(layout[name])}" for name in names)
+            read = rescuing(read, f"map({texts})", dict.fromkeys(names, "false"), columns.names)
+        pieces.append(read)
     if cut:
         raise bad_files(entry, cut)
     return pieces
@@ -176,6 +190,26 @@ def _rules(columns: T.StructType, kinds: tuple[type[T.DataType], ...], rule: str
         if passes:
             rules.append((field.name, f"({name} IS NULL OR {passes})"))
     return rules
+
+
+def _rescued(shape: Shape, columns: T.StructType) -> list[T.StructField]:
+    """List the columns of some files that are not declared, or not of the declared type, as they are read."""
+    declared = {field.name.lower(): field for field in columns}
+    return [
+        shape.columns[field.name]
+        for field in shape.own
+        if field.name.lower() not in declared or not _holds(shape, declared[field.name.lower()], field)
+    ]
+
+
+def _text_of(field: T.StructField) -> str:
+    """Write SQL of the text of a value: JSON of what has values inside, base64 of bytes, else a CAST."""
+    name = quoted(field.name)
+    if isinstance(field.dataType, T.BinaryType):
+        return f"base64({name})"
+    if isinstance(field.dataType, (T.StructType, T.ArrayType, T.MapType)):
+        return json_of_value(name)
+    return f"CAST({name} AS string)"
 
 
 def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]:
@@ -263,12 +297,18 @@ def _merged(shapes: Sequence[Shape]) -> tuple[T.StructType, list[str]]:
 
 
 def _differences(
-    shape: Shape, declared: T.StructType, *, ignores_extra: bool = False, allows_missing: bool = False
+    shape: Shape,
+    declared: T.StructType,
+    *,
+    ignores_extra: bool = False,
+    allows_missing: bool = False,
+    rescues: bool = False,
 ) -> list[tuple[str, str]]:
     """Find what keeps the files of a shape from being read as the declared columns, and what may help.
 
     :param ignores_extra: Whether columns that are not declared are left out.
     :param allows_missing: Whether declared columns that the files lack are NULL.
+    :param rescues: Whether columns that are not declared, or of another type, are rescued.
     """
     own = {field.name.lower(): field for field in shape.own}
     declared_names = {field.name.lower() for field in declared}
@@ -276,7 +316,7 @@ def _differences(
     differences = _not_of_spark(shape, declared_names if ignores_extra else None)
     if shape.has_union:
         return differences
-    if not ignores_extra:
+    if not ignores_extra and not rescues:
         undeclared = [field.name for key, field in own.items() if key not in declared_names]
         differences += [(f"it has the column {name}, which is not declared", _DECLARE) for name in undeclared]
     for field in declared:
@@ -284,14 +324,19 @@ def _differences(
         if file_field is None:
             if not allows_missing and field.name.lower() not in unknown:
                 differences.append((f"it has no column {field.name}", _ALLOW))
-        elif field.name in shape.nanoseconds and isinstance(field.dataType, T.LongType):
-            continue  # declared as the number that it is in the file
-        elif _common(file_field.dataType, field.dataType) != bare_type(field.dataType):
+        elif not rescues and not _holds(shape, field, file_field):
             own_kind, kind = file_field.dataType.simpleString(), field.dataType.simpleString()
             zones = ", ".join(sorted(shape.footer.writer_zones))
             hint = _NO_ZONE.format(zones=zones) if zones and "timestamp_ntz" in own_kind else _NO_TYPE
             differences.append((f"{field.name} is {own_kind}, declared is {kind}", hint))
     return differences
+
+
+def _holds(shape: Shape, field: T.StructField, file_field: T.StructField) -> bool:
+    """Return whether a declared column holds all values of a column of some files."""
+    if field.name in shape.nanoseconds and isinstance(field.dataType, T.LongType):
+        return True  # declared as the number that it is in the file
+    return _common(file_field.dataType, field.dataType) == bare_type(field.dataType)
 
 
 def _not_of_spark(shape: Shape, names: Collection[str] | None = None) -> list[tuple[str, str]]:

@@ -66,6 +66,7 @@ _BLANK_HINT = "read it with format='text'"
 _BLANK_RECORD = "it has a line of separators alone, which are blanks: the parser leaves it out"
 _HEADER_HINT = "give each column of the file a name of its own"
 _OTHER_NAMES = "its CSV header has columns that differ in letter case from those that are known"
+_NO_NAMES = "its CSV header has none of the columns"
 _OTHER_NAMES_HINT = "write each column in one way"
 _MIXED = "some of its records end with a carriage return, and others do not"
 _OPEN = "_scope_open"
@@ -136,20 +137,32 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
 def _records_by_header(
     spark: SparkSession, entry: OffsetEntry, source: Source, columns: T.StructType
 ) -> list[Records]:
-    """Read files that have some of the columns, in any order: NULL for the others."""
+    """Read files that have some of the columns, in any order: NULL for the others.
+
+    Other columns are texts, of which what is not empty is rescued; whether a name has capitals does not count
+    then, as in a header of all columns.
+    """
     headers = headers_of(spark, entry, source)
+    declared = {field.name: field for field in columns}
+    if source.rescued_from:
+        declared = {name.lower(): field for name, field in declared.items()}
     problems = []
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in entry.paths:
         header = headers.get(path, columns.names)
         groups.setdefault(tuple(header), []).append(path)
-        if other := [name for name in header if name not in columns.names]:
+        other = [name for name in header if name not in columns.names]
+        if source.rescued_from and not declared.keys() & {name.lower() for name in header}:
+            problems.append(Problem(path, _NO_NAMES, ",".join(header), listing.HEADER_HINT, line=1))
+        elif other and not source.rescued_from:
             problems.append(Problem(path, f"{_OTHER_NAMES}: {', '.join(other)}", hint=_OTHER_NAMES_HINT))
     if problems:
         raise bad_files(entry, problems)
     pieces = []
     for names, paths in groups.items():
-        own = T.StructType([columns[name] for name in names])
+        keys = [name.lower() if source.rescued_from else name for name in names]
+        texts = [T.StructField(name, T.StringType()) for name in names]
+        own = T.StructType([declared.get(key, text) for key, text in zip(keys, texts, strict=True)])
         alike = replace(source, columns=own, has_own_headers=False)
         for piece in records(spark, entry.with_files(paths), alike):
             nulls = {field.name: f"CAST(NULL AS {field.dataType.simpleString()})" for field in columns}
@@ -393,19 +406,25 @@ def _typed(
         rows = rows.select("*", open_lines[F.col(FILE)][F.col(NUMBER).cast("string")].alias(_OPEN))
         rows = rows.withColumn(RECORD, F.expr(f"if({_OPEN} IS NULL, {RECORD}, {shown})"))
         checks.insert(0, Check(_NOT_CLOSED, f"{_OPEN} IS NULL", RECORD, _BREAKS_HINT))
-    values = []
+    values, fits, texts = [], dict[str, str](), list[str]()
     for field in columns:
+        texts += [literal(field.name), quoted(field.name)]
         text = quoted(field.name)
         if not isinstance(field.dataType, T.StringType):
             # Only a text can be empty and not NULL.
             text = f"nullif({text}, '')"
         converted = source.convert(text, field.dataType, field.name)
-        if converted.is_exact:
+        if converted.is_exact and source.rescued_from:
+            fits[field.name] = f"({text} IS NULL OR coalesce({converted.is_exact}, false))"
+        elif converted.is_exact:
             checks.append(formats.type_check(field, text, converted.is_exact))
-        elif not source.has_checked_bytes:
+        if not source.has_checked_bytes and (source.rescued_from or not converted.is_exact):
             checks.append(text_files.encoding_check(field.name))
         values.append((field.name, converted.value))
-    return Records(rows, checks, record, values)
+    read = Records(rows, checks, record, values)
+    if source.rescued_from is None:
+        return read
+    return formats.rescuing(read, f"map({', '.join(texts)})", fits, source.rescued_from.names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from airflow_provider_scope.exceptions import BadFileError, BadRecordError, mask
 from airflow_provider_scope.protocol.bad_records import exceeded, rule_lines, text
 from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import inference
-from airflow_provider_scope.spark.files.listing import KEPT, NAMED, SHOWN, choices, few_tasks
+from airflow_provider_scope.spark.files.formats import BadRecord
+from airflow_provider_scope.spark.files.listing import KEPT, NAMED, SHOWN, choices, few_tasks, place_of
 from airflow_provider_scope.spark.files.quarantine import sorted_out
 from airflow_provider_scope.spark.files.reading import read, read_by
 from airflow_provider_scope.spark.session import emit
@@ -76,7 +77,7 @@ def _commit(
             spark, plan, entry, rows_of_unchanged_files, partial(_write, plan, target, transaction)
         )
     except (BadFileError, BadRecordError):
-        if plan.files.bad_records != "quarantine" or plan.has_to_infer:
+        if not plan.sorts_records or plan.has_to_infer:
             raise
         version = _commit_sorted(plan, target, transaction)
     if version is not None:
@@ -91,26 +92,43 @@ def _write(plan: Plan, target: Target, transaction: Transaction, data: DataFrame
 
 
 def _commit_sorted(plan: Plan, target: Target, transaction: Transaction) -> int | None:
-    """Commit what is bad to the quarantine, and then what is good to the table."""
-    quarantine, entry = target.quarantines[-1], transaction.entry
+    """Commit what is bad to the quarantine, and then what is good to the table.
+
+    :raises BadFileError: A file is bad, and there is no quarantine.
+    :raises BadRecordError: A record is, or a row of the SELECT.
+    """
+    entry = transaction.entry
     with sorted_out(target.spark, plan, entry) as batch:
         if batch.good is None and target.log.metadata() is None and not plan.table_columns and batch.error:
             raise batch.error
-        _check_limits(plan, entry, batch)
         count = sum(bad.count for bad in batch.quarantined.values())
-        number = quarantine.put(entry, batch.bad, count)
-        quarantined = {unit: asdict(bad) for unit, bad in batch.quarantined.items()}
-        notes = {**_notes(plan), "quarantined": quarantined}
+        if count and plan.files.bad_records != "quarantine":
+            raise batch.error or _first_error(entry, batch)
+        _check_limits(plan, entry, batch)
+        notes = _notes(plan)
+        if count:
+            notes["quarantined"] = {unit: asdict(bad) for unit, bad in batch.quarantined.items()}
         if batch.warned:
             notes["warned"] = batch.warned
+        if batch.rescued:
+            notes["rescued"] = batch.rescued
+        quarantine = target.quarantines[-1] if count else None
+        number = quarantine.put(entry, batch.bad, count) if quarantine else 0
         if batch.good is None:
             version = target.write_nothing(transaction, notes)
         else:
             version = target.write(transaction, batch.good, notes)
-        while version is not None and not quarantine.holds(entry, number):
+        while quarantine and version is not None and not quarantine.holds(entry, number):
             # A try that somebody believed to be dead has put its own there since; they do not count.
             number = quarantine.put(entry, batch.bad, count)
     return version
+
+
+def _first_error(entry: OffsetEntry, batch: SortedBatch) -> BadRecordError:
+    """Make the error about the first bad record of a batch, or the first bad row of its SELECT."""
+    (bad,) = batch.bad.orderBy(F.col("record").isNull(), "file", "record").limit(1).collect()
+    record = BadRecord(bad.file, bad.rule, bad.value, bad.raw and bad.raw[:SHOWN], "", bad.record)
+    return record.error(place_of(entry, bad.file))
 
 
 def _check_limits(plan: Plan, entry: OffsetEntry, batch: SortedBatch) -> None:

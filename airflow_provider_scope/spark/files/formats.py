@@ -14,6 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.exceptions import BadRecordError, mask
 from airflow_provider_scope.expectations import LEVEL_HINT, RULE_HINT
+from airflow_provider_scope.sources.files.spec import RESCUED_PATH
 from airflow_provider_scope.spark.files.listing import FILE, KEPT, SHOWN, number_in_file
 from airflow_provider_scope.spark.structs import to_struct
 from airflow_provider_scope.spark.values import INSTANT_FORMAT, Converted, convert
@@ -61,6 +62,8 @@ class Source:
     """The columns whose values are in the paths of the files."""
     quarantines: bool = False
     """Whether bad records are put aside, so that what is wrong with one need not fail its file."""
+    rescued_from: T.StructType | None = None
+    """The columns of which what does not fit is rescued; None: a record with such a value is bad."""
 
     @property
     def is_multi_line(self) -> bool:
@@ -118,6 +121,11 @@ RAW = "_scope_raw"
 """The whole record as text, if it is bad."""
 NUMBER = "_scope_number"
 """The record's number in its file, from 1."""
+RESCUED = "_scope_rescued"
+"""What was rescued of a record, as a JSON object; NULL if all of it is in the columns."""
+_UNFIT = "_scope_unfit"
+"""The columns whose value of a record is not of their type."""
+_HAS_PATH = f"it has a key {RESCUED_PATH}, under which rescued data have the path of the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +155,8 @@ class Records:
     """Write SQL of a whole record as text."""
     values: Sequence[tuple[str, str]]
     """The columns of the source: name, SQL of the typed value."""
+    rescued: str = ""
+    """SQL of ``RESCUED``; empty if nothing is rescued, and not even the column is made."""
 
     def strict(self) -> DataFrame:
         """Read the typed rows and ``FILE``; reading them fails at the first record that breaks a rule."""
@@ -157,20 +167,26 @@ class Records:
     def judged(self) -> DataFrame:
         """Read all records, the bad ones with NULL for each value; and which rule a record breaks.
 
-        :return: The typed values, ``FILE``, ``RULE``, ``VALUE``, ``RAW`` and ``NUMBER``.
+        :return: The typed values, ``FILE``, ``RULE``, ``VALUE``, ``RAW`` and ``NUMBER``; and ``RESCUED``, if
+            something may be rescued.
         """
         rows = self.rows
         if NUMBER not in rows.columns:  # first: after a filter it would count other rows
             rows = rows.select("*", number_in_file().alias(NUMBER))
+        checks, values = [*self.checks], [*self.values]
+        if self.rescued:
+            rows = rows.select("*", F.expr(self.rescued).alias(RESCUED))
+            values.append((RESCUED, RESCUED))
+            # In a text that is rescued, the quote before the colon is escaped.
+            key = literal(f'"{RESCUED_PATH}":')
+            checks.append(Check(_HAS_PATH, f"NOT coalesce(contains({RESCUED}, {key}), false)", RESCUED))
         rows = rows.select(
             "*",
-            F.expr(broken_rule(self.checks)).alias(RULE),
-            F.expr(broken_value(self.checks)).alias(VALUE),
+            F.expr(broken_rule(checks)).alias(RULE),
+            F.expr(broken_value(checks)).alias(VALUE),
         )
         raw = F.expr(f"CASE WHEN {RULE} IS NOT NULL THEN {self.record} END").alias(RAW)
-        typed = [
-            F.expr(f"CASE WHEN {RULE} IS NULL THEN {value} END").alias(name) for name, value in self.values
-        ]
+        typed = [F.expr(f"CASE WHEN {RULE} IS NULL THEN {value} END").alias(name) for name, value in values]
         return rows.select(*typed, FILE, RULE, VALUE, raw, NUMBER)
 
     def _converted_once(self) -> tuple[DataFrame, list[Check], list[tuple[str, str]]]:
@@ -190,6 +206,33 @@ class Records:
         checks[-1] = replace(checks[-1], passes=f"({checks[-1].passes} AND _scope_once >= 0)")
         columns = [F.expr(value).alias(column) for column, value in computed.items()]
         return self.rows.select("*", *columns, F.spark_partition_id().alias("_scope_once")), checks, values
+
+
+def rescuing(read: Records, texts: str, fits: Mapping[str, str], declared: Sequence[str]) -> Records:
+    """Rescue what does not fit into the columns, in place of checking that all of it does.
+
+    :param read: The records, without checks that their values fit. Its values that are not declared go.
+    :param texts: SQL of a map of all that a record has: its keys, and the text of each value; NULL is none.
+    :param fits: Column -> SQL for whether its value of a record fits; the values of all others do.
+    :param declared: The columns.
+    """
+    unfit = ", ".join(f"if({sql}, NULL, {literal(name)})" for name, sql in fits.items())
+    unfit_names = F.expr(f"array_compact(array({unfit or 'CAST(NULL AS string)'}))")
+    rows = read.rows.select("*", unfit_names.alias(_UNFIT))
+    names = ", ".join(map(literal, declared))
+    is_left = f"v IS NOT NULL AND (array_contains({_UNFIT}, k) OR NOT array_contains(array({names}), k))"
+    values = [
+        (name, is_fit(name, value) if name in fits else value)
+        for name, value in read.values
+        if name in declared
+    ]
+    rescued = f"nullif(to_json(map_filter({texts}, (k, v) -> {is_left})), '{{}}')"
+    return replace(read, rows=rows, values=values, rescued=rescued)
+
+
+def is_fit(column: str, value: str) -> str:
+    """Write SQL of the value of a column, NULL if it does not fit."""
+    return f"if(array_contains({_UNFIT}, {literal(column)}), NULL, {value})"
 
 
 def parse_check(rule: str, hint: str = "", rule_sql: str = "") -> Check:
@@ -243,13 +286,18 @@ def json_of(*columns: str) -> str:
 
     :param columns: SQL of its columns.
     """
+    return json_of_value(f"struct({', '.join(columns)})")
+
+
+def json_of_value(value: str) -> str:
+    """Write SQL of a struct, an array or a map as JSON, in the same way."""
     options = {
         "ignoreNullFields": "false",
         "timestampFormat": INSTANT_FORMAT,
         "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     }
     pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
-    return f"to_json(struct({', '.join(columns)}), map({pairs}))"
+    return f"to_json({value}, map({pairs}))"
 
 
 def broken_rule(checks: Sequence[Check]) -> str:

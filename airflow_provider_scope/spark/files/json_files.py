@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -83,12 +83,12 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     if rounded and not _has_only(columns, exact):
         raise bad_files(entry, [Problem(path, _ROUNDED, hint=_ROUNDED_HINT) for path in rounded])
     problems = _problems(spark, paths, columns, source)
-    with_bad_lines = _files_with_bad_lines(spark, entry, problems, source) if source.quarantines else set()
+    with_bad_lines = _files_by_lines(spark, entry, problems, source) if source.quarantines else set()
     problems = [problem for problem in problems if problem.file not in with_bad_lines]
     if problems:
         has_lines = source.is_utf8 and not source.is_multi_line
         raise bad_files(entry, with_lines(spark, entry, problems) if has_lines else problems)
-    lines = sorted(path_of(entry, file) for file in with_bad_lines)
+    lines = sorted({path_of(entry, file) for file in with_bad_lines})
     pieces = [_read_lines(spark, lines, columns, source)] if lines else []
     if whole := [path for path in paths if path not in lines]:
         rows = rows_of(spark, whole, columns, source.options)
@@ -244,7 +244,8 @@ def _read_lines(spark: SparkSession, paths: Sequence[str], columns: T.StructType
     number = listing.number_in_file().alias(NUMBER)
     rows = rows_of(spark, paths, columns, source.options).select("*", number, F.lit(1).alias(_PARSED))
     texts, text = _value_texts(spark, paths, source)
-    wrong = F.expr(_problem_sql(columns, text, source)).alias(_WRONG)
+    ignores_extra = source.ignores_extra or bool(source.rescued_from)
+    wrong = F.expr(_problem_sql(columns, text, replace(source, ignores_extra=ignores_extra))).alias(_WRONG)
     lines = texts.where(f"NOT {_is_blank(text)}")
     lines = lines.select(F.col("file").alias(FILE), F.expr(text).alias(_TEXT), number, wrong)
     joined = rows.join(lines, [FILE, NUMBER], "full")
@@ -253,8 +254,73 @@ def _read_lines(spark: SparkSession, paths: Sequence[str], columns: T.StructType
     words = f"substring_index({_WRONG}, ': ', 1)"
     names = f"if({_WRONG} = {words}, {_TEXT}, substr({_WRONG}, length({words}) + 3))"
     check = Check("its text is odd", f"{_WRONG} IS NULL", names, rule_sql=words)
-    typed = _typed(joined.withColumn(_WRONG, F.expr(checked)), columns, source)
-    return Records(typed.rows, [check, *typed.checks], _TEXT, typed.values)
+    joined = joined.withColumn(_WRONG, F.expr(checked))
+    typed = (_rescuing if source.rescued_from else _typed)(joined, columns, source)
+    return replace(typed, checks=[check, *typed.checks], record=_TEXT)
+
+
+# ---- what does not fit is rescued: from the text of the record, which has all of it ----
+
+_ALL = "_scope_all"
+"""The column with all keys of a record and the texts of their values; NULL if it cannot be parsed."""
+_IS_NUMBER = "airflow_provider_scope_number:"
+"""Stands before a number that was made a text, because what parses a text in SQL would round it."""
+_NUMBER = r"-?[0-9][-+.0-9eE]*+"
+_NEXT_NUMBER = rf'(?s)\G((?:[^"0-9-]++|-(?![0-9])|"(?:[^"\\]++|\\.)*+")*+)({_NUMBER})'
+"""The next number of a JSON text that is in no string, and what stands before it."""
+_NOT_ALL = "not all of its values were read: report it"
+_IN_MAP = "a value in a map is not of the declared type"
+
+
+def _rescuing(rows: DataFrame, columns: T.StructType, source: Source) -> Records:
+    """Read what fits, and rescue the rest of each record; a column has its whole value, or none of it.
+
+    :param rows: As ``_read_lines`` joins them.
+    """
+    as_text = literal('$1"' + _IS_NUMBER + '$2"')
+    marked = f"regexp_replace({_TEXT}, {literal(_NEXT_NUMBER)}, {as_text})"
+    texts = f"from_json({marked}, 'map<string,string>')"
+    number = literal(f'"?{_IS_NUMBER}({_NUMBER})"?')
+    unmarked = f"transform_values({texts}, (k, v) -> regexp_replace(v, {number}, {literal('$1')}))"
+    # A key that comes twice would make it fail.
+    rows = rows.withColumn(_ALL, F.expr(f"CASE WHEN {_WRONG} IS NULL THEN {unmarked} END"))
+    fits, values, fails, fails_in_map = dict[str, str](), [], ["false"], ["false"]
+    for field in columns:
+        name, read_as = quoted(field.name), _read_as(field.dataType)
+        converted = convert_inside(name, field.dataType, partial(_leaf, source, field.name))
+        values.append((field.name, converted.value))
+        fit = []
+        if not isinstance(read_as, T.StringType):
+            failed = _fails(field.name, type_text(read_as), source)
+            (fails_in_map if "map<" in read_as.simpleString() else fails).append(failed)
+            fit.append(f"({RECORD} IS NULL OR NOT {failed})")
+        if converted.is_exact:
+            fit.append(f"({name} IS NULL OR coalesce({converted.is_exact}, false))")
+        if _is_nested(field.dataType):
+            wrong = _TextCheck({}, extra=False).keys_of_column(field, _TEXT)
+            fit.append(f"{formats.not_compiled(wrong)} IS NULL")
+        if fit:
+            fits[field.name] = f"({' AND '.join(fit)})"
+    declared = formats.rescuing(Records(rows, [], _TEXT, values), _ALL, fits, columns.names)
+    is_all_read = " AND ".join(
+        f"({formats.is_fit(name, 'true')} IS NULL"
+        f" OR (try_element_at({_ALL}, {literal(name)}) IS NULL) = ({quoted(name)} IS NULL))"
+        for name in columns.names
+    )
+    any_fails, any_fails_in_map = " OR ".join(fails), " OR ".join(fails_in_map)
+    checks = [
+        Check(
+            _NOT_TYPED,
+            f"({_ALL} IS NOT NULL AND ({RECORD} IS NULL OR {any_fails} OR {any_fails_in_map}))",
+            _TEXT,
+            _NOT_JSON_HINT,
+            _why_not_parsed(columns, source),
+        ),
+        # Spark goes on after such a value as if it had been the end of the map.
+        Check(_IN_MAP, f"({RECORD} IS NULL OR NOT ({any_fails_in_map}))", _TEXT),
+        Check(_NOT_ALL, f"({is_all_read})", _TEXT),
+    ]
+    return replace(declared, checks=checks)
 
 
 def _why_not_parsed(columns: T.StructType, source: Source) -> str:
@@ -263,12 +329,7 @@ def _why_not_parsed(columns: T.StructType, source: Source) -> str:
     typed = [field for field in columns if not isinstance(_read_as(field.dataType), T.StringType)]
     if len(typed) > _MOST_KEYS:
         return ""
-    lax = _lax(source.options)
-
-    def fails(name: str, kind: str) -> str:
-        schema = f"{quoted(name)} {kind}, {RECORD} string"
-        return f"{_parse(RECORD, schema, lax, bad=RECORD)}.{RECORD} IS NOT NULL"
-
+    fails = partial(_fails, source=source)
     # Of an array it would see the first value alone.
     cases = [f"WHEN ltrim({RECORD}) LIKE '[%' THEN {literal(_NOT_TYPED)}"]
     cases.append(f"WHEN {fails('_scope_none', 'int')} THEN {literal(_NOT_JSON)}")
@@ -276,6 +337,12 @@ def _why_not_parsed(columns: T.StructType, source: Source) -> str:
         rule = literal(f"{field.name} is not {field.dataType.simpleString()}")
         cases.append(f"WHEN {fails(field.name, type_text(_read_as(field.dataType)))} THEN {rule}")
     return formats.not_compiled(f"CASE {' '.join(cases)} ELSE {literal(_NOT_TYPED)} END")
+
+
+def _fails(name: str, kind: str, source: Source) -> str:
+    """Write SQL for whether Spark cannot parse the text of a record because of one of its keys."""
+    schema = f"{quoted(name)} {kind}, {RECORD} string"
+    return f"{_parse(RECORD, schema, _lax(source.options), bad=RECORD)}.{RECORD} IS NOT NULL"
 
 
 def _read_as(kind: T.DataType) -> T.DataType:
@@ -350,16 +417,23 @@ def _problems(
     ]
 
 
-def _files_with_bad_lines(
+def _files_by_lines(
     spark: SparkSession, entry: OffsetEntry, problems: Sequence[Problem], source: Source
 ) -> set[str]:
-    """Find the files, as problems name them, of which only records are wrong and each line is one record."""
-    files = {problem.file for problem in problems if problem.fault not in (_NOT_UTF8, _SECOND_VALUE)}
+    """Find the files, as problems name them, of which only records are wrong and each line is one record.
+
+    Of files without problems, what does not fit may be rescued: then they are among them.
+    """
+    files = {problem.file for problem in problems}
+    if source.rescued_from:
+        files |= {*entry.paths} - {path_of(entry, file) for file in files}
+    files -= {problem.file for problem in problems if problem.fault in (_NOT_UTF8, _SECOND_VALUE)}
     if not files or source.is_multi_line or not source.is_utf8 or _lax(source.options):
         return set()
     lines, text = _value_texts(spark, [path_of(entry, file) for file in files], source)
     arrays = lines.where(f"{text} RLIKE {literal(_ARRAY)}").select("file").distinct()
-    return files - {row.file for row in arrays.collect()}
+    with_arrays = {path_of(entry, row.file) for row in arrays.collect()}
+    return {file for file in files if path_of(entry, file) not in with_arrays}
 
 
 def _problem_sql(columns: T.StructType, text: str, source: Source) -> str:
@@ -505,13 +579,14 @@ class _TextCheck:
         unknown = f"array_except({names}, array({declared}))"
         message = f"concat('it has keys that are not declared: ', array_join({unknown}, ', '))"
         undeclared_case = "" if self.extra else f"WHEN size({unknown}) > 0 THEN {message}"
-        nested = []
-        for field in kind:
-            if _is_nested(field.dataType):
-                inner = f"{self._parse(text, f'{quoted(field.name)} string')}.{quoted(field.name)}"
-                nested.append(self._keys(field.dataType, inner, depth + 1))
+        nested = [self.keys_of_column(f, text, depth) for f in kind if _is_nested(f.dataType)]
         deeper = f"coalesce({', '.join(nested)})" if nested else "CAST(NULL AS string)"
         return f"CASE {self._twice(text)} {undeclared_case} ELSE {deeper} END"
+
+    def keys_of_column(self, field: T.StructField, text: str, depth: int = 0) -> str:
+        """Write SQL of the first such key in the value of a column, of an object's text; NULL if none."""
+        inner = f"{self._parse(text, f'{quoted(field.name)} string')}.{quoted(field.name)}"
+        return self._keys(field.dataType, inner, depth + 1)
 
     def _twice(self, text: str) -> str:
         names = self._names(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -19,12 +20,14 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.expectations import LEVEL_HINT
 from airflow_provider_scope.protocol.bad_records import FILES, RECORDS, ROWS, Quarantined
+from airflow_provider_scope.sources.files.spec import RESCUED_PATH
 from airflow_provider_scope.spark import storage, user_sql
 from airflow_provider_scope.spark.commit import ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.files import reading, text_files
 from airflow_provider_scope.spark.files.formats import (
     NUMBER,
     RAW,
+    RESCUED,
     RULE,
     VALUE,
     BadRecord,
@@ -43,11 +46,12 @@ from airflow_provider_scope.spark.files.listing import (
 )
 from airflow_provider_scope.spark.files.reading import naming_faults
 from airflow_provider_scope.spark.held import read_once
+from airflow_provider_scope.spark.shaping import is_computed
 from airflow_provider_scope.spark.structs import of_table, to_struct
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -67,6 +71,9 @@ COLUMNS = {
     "quarantined_at": "timestamp",
 }
 """Of the quarantine, with their types: one row for a record, for a row of the SELECT, or for a file."""
+_MOST_KEYS = 20
+"""Keys that were rescued of which the commit of a batch says how often."""
+OTHER_KEYS = "other keys"
 _TRIES_OF_A_BATCH = 1_000_000
 """``txnVersion`` is the batch's number times this, plus the number of the try."""
 
@@ -186,6 +193,8 @@ class SortedBatch:
     """``records``, ``rows`` or ``files`` -> those that are bad."""
     warned: dict[str, dict[str, int]]
     """What the commit says of the rules that only warn."""
+    rescued: dict[str, int]
+    """Keys and columns -> how many records had a value that was rescued, the most frequent ones."""
     error: BadFileError | None
     """About the files that cannot be read."""
 
@@ -205,10 +214,14 @@ def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[
 
 def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack) -> SortedBatch:
     source = replace(reading.source_for(spark, plan, entry), quarantines=True)
+    if plan.rescued:
+        has_header = source.format == "csv" and source.options.get("header", "").lower() == "true"
+        source = replace(source, rescued_from=source.columns, has_own_headers=has_header)
     judge = partial(_judge_once, spark, block)
     judged, remaining, bad_files, error = read_good_files(spark, entry, source, judge)
     records = rows = Quarantined(0, {})
     good, bad, warned = None, [], dict[str, dict[str, int]]()
+    rescued = dict[str, int]()
     if judged is not None:
         data, counts = judged
         records = _quarantined(counts)
@@ -220,11 +233,15 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack)
         is_good = F.col(RULE).isNull()
         bad.append(_rows(data.where(~is_good), entry, plan, file=file, record=NUMBER, value=VALUE))
         good = data.where(is_good).drop(RULE, VALUE, RAW, NUMBER)
+        for name in plan.rescued:
+            rescued = _most_rescued(good)
+            paths = {file: path_of(remaining, file) for file, _ in counts} if rescued else {}
+            good = good.withColumn(name, F.expr(_with_path(paths))).drop(RESCUED)
     elif source.columns:
         good = spark.createDataFrame([], source.columns.add(FILE, "string"))
     if good is not None:
         good = reading.over(spark, plan, remaining, good)
-        if plan.expect:
+        if plan.expect or rescued:
             named = partial(reading.first_in_its_file, spark, plan, remaining, source=source)
             good, broken, rows, warned = _sort_by_expectations(plan, entry, good, block, named)
             bad.append(broken)
@@ -234,7 +251,35 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack)
     whole = Quarantined(len(entry.files), dict(Counter(rule for rule, _ in bad_files.values())))
     units = {RECORDS: records, ROWS: rows, FILES: whole}
     quarantined = {unit: counted for unit, counted in units.items() if counted.rules}
-    return SortedBatch(good, union(bad), quarantined, warned, error)
+    return SortedBatch(good, union(bad), quarantined, warned, rescued, error)
+
+
+def _most_rescued(rows: DataFrame) -> dict[str, int]:
+    """Count the keys that were rescued, the most frequent ones each, and the others together."""
+    keys = F.explode(F.map_keys(F.from_json(RESCUED, "map<string,string>"))).alias("key")
+    groups = rows.where(f"{RESCUED} IS NOT NULL").select(keys).groupBy("key").count()
+    first = groups.orderBy(F.desc("count"), "key").limit(_MOST_KEYS).collect()
+    counts = {row["key"]: row["count"] for row in first}
+    if len(counts) == _MOST_KEYS:
+        total = groups.agg(F.sum("count")).first()
+        others = total[0] - sum(counts.values()) if total else 0
+        counts |= {OTHER_KEYS: others} if others else {}
+    return counts
+
+
+def _beginning(path: str) -> str:
+    return json.dumps({RESCUED_PATH: path}, ensure_ascii=False, separators=(",", ":"))[:-1]
+
+
+def _with_path(paths: Mapping[str, str]) -> str:
+    """Write SQL of what was rescued of a record, with the path of its file.
+
+    :param paths: File, as Spark spells it -> its path; empty if nothing was rescued.
+    """
+    if not paths:
+        return "CAST(NULL AS string)"
+    pairs = ", ".join(f"{literal(file)}, {literal(_beginning(path))}" for file, path in paths.items())
+    return f"concat(element_at(map({pairs}), {FILE}), ',', substr({RESCUED}, 2))"
 
 
 def _judge_once(
@@ -387,6 +432,8 @@ def _sort_by_expectations(
     """
     names = [quoted(name) for name in rows.columns]
     checks = [Check(name, rule.predicate, "NULL") for name, rule in plan.rules("quarantine").items()]
+    required = _required(rows, plan) if plan.rescued else {}
+    checks += [Check(name, predicate, "NULL") for name, predicate in required.items()]
     more = {FILE: user_sql.file_of(rows), RULE: broken_rule(checks), RAW: user_sql.ROW}
     judged = rows.select("*", *[F.expr(sql).alias(name) for name, sql in more.items()])
     # What a text alone says is counted by its place in the quarantine.
@@ -403,3 +450,15 @@ def _sort_by_expectations(
     is_good = F.col(RULE).isNull()
     moved = _rows(held.where(~is_good), entry, plan, file=FILE)
     return held.where(is_good).select(*names), moved, _quarantined(sorted_rows), marks.warned(counts)
+
+
+def _required(rows: DataFrame, plan: Plan) -> dict[str, str]:
+    """Write rules for the columns that are never NULL in the table: where a value was rescued, they are."""
+    metadata = DeltaLog(rows.sparkSession, plan.table).metadata()
+    columns = of_table(metadata) if metadata else ()
+    names = {name.lower() for name in rows.columns}
+    return {
+        f"{field.name} is NULL, and is NOT NULL in the table": f"{quoted(field.name)} IS NOT NULL"
+        for field in columns
+        if not field.nullable and not is_computed(field) and field.name.lower() in names
+    }

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope import sql as sql_text
-from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.exceptions import InputError, ScopeProviderError
 from airflow_provider_scope.failures import kind_of
 from airflow_provider_scope.spark import storage, user_sql
 from airflow_provider_scope.spark.commit import DeltaLog
@@ -30,6 +30,7 @@ from airflow_provider_scope.spark.files.listing import (
     FILE,
     GZIP_ENDS,
     HEADER_HINT,
+    KEPT,
     SHOWN,
     Problem,
     bad_files,
@@ -113,7 +114,7 @@ def source_for(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Source:
         return source
     words = sql_text.words(plan.sql)
     names = {name: kind for name, kind in VIRTUAL.items() if name in words}
-    virtual = to_struct({**plan.partition_columns, **names})
+    virtual = to_struct({**plan.partition_columns, **plan.rescued, **names})
 
     def over_none(columns: T.StructType) -> DataFrame:
         rows = spark.createDataFrame([], T.StructType([*columns, *virtual]))
@@ -131,14 +132,21 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
         storage.check_bzip2(spark, entry)
     if source.partitions:
         partitions.check(spark, entry, source.partitions)
-    return _FORMATS[source.format](spark, entry, source)
+    pieces = _FORMATS[source.format](spark, entry, source)
+    if source.rescued_from is None:
+        return pieces
+    return [replace(piece, rescued=piece.rescued or "CAST(NULL AS string)") for piece in pieces]
 
 
 def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -> DataFrame:
     """Make the user's SELECT over rows of the files of a batch.
 
-    :param data: The columns of the source, and ``FILE``.
+    :param data: The columns of the source, and ``FILE``; and what was rescued, if that was looked for.
+    :raises InputError: The SELECT leaves out what was rescued.
     """
+    for name in plan.rescued:
+        if name not in data.columns:
+            data = data.withColumn(name, F.lit(None).cast("string"))
     virtual_names = [name for name in VIRTUAL if name in sql_text.words(plan.sql)]
     of_paths = to_struct(plan.partition_columns)
     partitions.check_names(of_paths, data.columns)
@@ -146,7 +154,16 @@ def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -
         data = _with_virtual_columns(spark, data, entry, virtual_names, of_paths)
     else:
         data = data.drop(FILE)
-    return _once(user_sql.selected(spark, plan, data, entry.seq), virtual_names)
+    result = user_sql.selected(spark, plan, data, entry.seq)
+    for name in plan.rescued:
+        if name.lower() not in [column.lower() for column in result.columns]:
+            raise InputError(
+                f"The SELECT leaves out {name}, the column with what is rescued of a record.",
+                kept=KEPT,
+                do=f"name {name} in the SELECT; or leave out rescued_data_column, and set "
+                'extra_columns="ignore" if keys that are not declared are not wanted',
+            )
+    return _once(result, virtual_names)
 
 
 def _with_virtual_columns(
@@ -246,7 +263,7 @@ def read_by(
                         _raise_with_place(spark, plan, entry, source)
                     raise
             if record.rule != text_files.UNDECODED:
-                if plan.files.bad_records != "quarantine":  # which reads it again itself
+                if not plan.sorts_records:  # which reads it again itself
                     record = first_in_its_file(spark, plan, entry, record, source)
                 raise record.error(place_of(entry, record.file)) from err
             with naming_faults(spark, entry):

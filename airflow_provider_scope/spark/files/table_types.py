@@ -113,7 +113,7 @@ def table_types(
     columns = of_table(metadata)
     rule = write_rules.Scd2Rule.of(plan.write) if plan.write.get("kind") == "scd2" else None
     of_others = {name.lower() for name in (*rule.validity, rule.version)} if rule else set()
-    of_others |= {name.lower() for name in plan.partition_columns}
+    of_others |= {name.lower() for name in (*plan.partition_columns, *plan.rescued)}
     nullable = {field.name.lower() for field in columns if field.nullable and not is_computed(field)}
     kinds = T.StructType([T.StructField(f.name, bare_type(f.dataType)) for f in columns])
     return TableTypes(
