@@ -431,7 +431,9 @@ def _sort_by_expectations(
     :raises BadRecordError: A row fails the batch, or too many break a rule.
     """
     names = [quoted(name) for name in rows.columns]
-    checks = [Check(name, rule.predicate, "NULL") for name, rule in plan.rules("quarantine").items()]
+    # Without a quarantine, a text alone is a rule that fails the batch: by its row, which is bad then.
+    sorting = plan.rules("quarantine") | {name: rule for name, rule in plan.expect.items() if rule.is_plain}
+    checks = [Check(name, rule.predicate, "NULL") for name, rule in sorting.items()]
     required = _required(rows, plan) if plan.rescued else {}
     checks += [Check(name, predicate, "NULL") for name, predicate in required.items()]
     more = {FILE: user_sql.file_of(rows), RULE: broken_rule(checks), RAW: user_sql.ROW}
@@ -440,7 +442,7 @@ def _sort_by_expectations(
     marks = user_sql.Marks({name: rule for name, rule in plan.expect.items() if not rule.is_plain})
     held, sorted_rows, values = _read_and_count(entry, marks.on(judged), block, marks.aggregates)
     counts = marks.counts(values)
-    for name in plan.rules("fail"):
+    for name in plan.rules("fail").keys() - sorting.keys():
         if counts[name].count:
             row = held.where(F.col(marks.columns[name])).head(1)[0]
             rule = user_sql.words(name, plan.expect[name])
