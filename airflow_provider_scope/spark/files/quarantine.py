@@ -442,8 +442,8 @@ def _sort_by_expectations(
     marks = user_sql.Marks({name: rule for name, rule in plan.expect.items() if not rule.is_plain})
     held, sorted_rows, values = _read_and_count(entry, marks.on(judged), block, marks.aggregates)
     counts = marks.counts(values)
-    for name in plan.rules("fail").keys() - sorting.keys():
-        if counts[name].count:
+    for name in plan.rules("fail"):
+        if name not in sorting and counts[name].count:
             row = held.where(F.col(marks.columns[name])).head(1)[0]
             rule = user_sql.words(name, plan.expect[name])
             record = named(BadRecord(row[FILE], rule, None, row[RAW][:SHOWN], LEVEL_HINT))
