@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import json
 import random
 import re
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.exceptions import BadRecordError, InputError
+from airflow_provider_scope.exceptions import BadRecordError, InputError, MergeKeyError
 
 pytestmark = pytest.mark.spark
 
@@ -244,3 +245,33 @@ def test_a_batch_with_rescued_values_is_committed_with_their_counts_and_bad_ones
     (newest,) = DeltaTable(str(bench.table)).history(1)
     assert json.loads(newest["userMetadata"])["rescued"] == {"id": 1, "zz": 2}
     assert not DeltaTable.is_deltatable(f"{bench.table}_quarantine")
+
+
+def test_a_merge_refuses_a_rescued_key_and_a_batch_that_is_tried_again_changes_nothing(bench):
+    how = {"format": "json", "columns": {"id": "int", "day": "date", "name": "string"}, **RESCUE}
+    write = {"kind": "merge", "strategy": "upsert", "primary_key": ["id"]}
+    bench.run(
+        bench.batch(0, bench.text("0.json", '{"id":1,"name":"a"}\n{"id":2,"zz":-0.0}')), **how, write=write
+    )
+    odd = '{"name":"b","\u2028":"\u2028","":1e400,"id":2,"day":"2026-02-30"}\r\n{"Name":[1, null],"id":3}\r\n'
+    file = bench.file("1.json.gz", gzip.compress(odd.encode()))
+
+    refused = bench.failure(
+        bench.batch(1, bench.text("k.json", '{"id":"2","name":"c"}\n{"id":"x"}')), **how, write=write
+    )
+    before = bench.version()
+    bench.run(bench.batch(1, file), **how, write=write)
+    bench.run(bench.batch(1, file), **how, write=write)
+
+    assert isinstance(refused, MergeKeyError)
+    assert before == 0
+    assert bench.version() == 1
+    rows = {
+        row["id"]: (row["day"], row["name"], json.loads(row["_rescued"] or "null")) for row in bench.rows()
+    }
+    path = {"_file_path": file.path}
+    assert rows == {
+        1: (None, "a", None),
+        2: (None, "b", {**path, "\u2028": "\u2028", "": "1e400", "day": "2026-02-30"}),
+        3: (None, None, {**path, "Name": "[1,null]"}),
+    }
