@@ -24,6 +24,7 @@ from airflow_provider_scope.sources.feed.state import ChangeState, Metadata, Sou
 from airflow_provider_scope.specs import CdfSource, ScopeEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
 from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.values import VersionSlice
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -250,6 +251,17 @@ def test_a_state_is_read_as_it_was_written_or_refused() -> None:
     for text in ("{", "{}", "[1]", '{"identifier": "a", "source": "t", "version": "?", "first": 1}'):
         with pytest.raises(CheckpointCorruptError):
             feed_state.decode(text, "x")
+
+
+def test_the_next_batch_begins_after_the_last_version_of_this_one() -> None:
+    batch = VersionSlice(
+        before=None, identifier="i", source="t", location="file:///s", first=3, last=7, snapshot=False,
+        changed_bytes=0, last_ms=70,
+    )  # fmt: skip
+    later = replace(batch, before=feed_state.state_after(batch), first=8, last=9, last_ms=90)
+
+    assert feed_state.state_of(batch) == ChangeState(identifier="i", source="t", version=7, first=3, at_ms=70)
+    assert feed_state.state_of(later) == ChangeState(identifier="i", source="t", version=9, first=3, at_ms=90)
 
 
 def test_the_last_version_that_was_read_is_the_one_that_is_there() -> None:
