@@ -114,7 +114,7 @@ def ask(conn_id: str, sql: str, count: int) -> list[dict[str, Any]]:
         raise _no_answer(conn_id, f"There is no database file {connection.host}", "correct its host")
     try:
         hook = connection.get_hook()  # type: ignore[no-untyped-call]
-    except Exception as err:
+    except Exception as err:  # a provider may be missing, or be of the user's own: it may raise anything
         raise _no_answer(
             conn_id,
             f"The provider for connections of the type {connection.conn_type!r} cannot be used "

@@ -413,5 +413,5 @@ def _rest_of(request: Request, first_batch: int, view: LogView) -> Request:
     :param first_batch: Where it began. What was open then counts as one of its batches.
     """
     has_refreshed = view.refresh_start is not None and view.refresh_start >= first_batch
-    left = request.max_batches and max(0, request.max_batches - (view.next_seq - first_batch))
-    return replace(request, refresh=request.refresh and not has_refreshed, max_batches=left)
+    remaining = request.max_batches and max(0, request.max_batches - (view.next_seq - first_batch))
+    return replace(request, refresh=request.refresh and not has_refreshed, max_batches=remaining)

@@ -18,8 +18,7 @@ from airflow.dag_processing.dagbag import DagBag
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from tests.datasets import csv_files, packages
-from tests.real_airflow import postgres
-from tests.spark.jdbc_world import Server
+from tests.spark.jdbc_world import running_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,12 +101,8 @@ def test_all_rows_of_a_table_with_a_feed_are_loaded_and_then_its_changes(load, t
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    try:
-        postgres.programs()
-    except postgres.PostgresMissingError as err:
-        pytest.skip(str(err))
-    with postgres.postgres() as url:
-        yield Server(url).new(tmp_path, monkeypatch)
+    with running_server() as server:
+        yield server.new(tmp_path, monkeypatch)
 
 
 @pytest.mark.jdbc

@@ -28,8 +28,7 @@ from airflow_provider_scope.specs import CdfSource, FileSource, JdbcSource, Merg
 from tests.cli.conftest import Desk
 from tests.crash.world import DeltaWorld
 from tests.datasets import packages
-from tests.real_airflow import postgres
-from tests.spark.jdbc_world import Server
+from tests.spark.jdbc_world import running_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -328,12 +327,8 @@ def test_values_that_their_column_does_not_declare_are_read_as_text(writer, monk
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    try:
-        postgres.programs()
-    except postgres.PostgresMissingError as err:
-        pytest.skip(str(err))
-    with postgres.postgres() as url:
-        yield Server(url).new(tmp_path, monkeypatch)
+    with running_server() as server:
+        yield server.new(tmp_path, monkeypatch)
 
 
 @pytest.mark.jdbc

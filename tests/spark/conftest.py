@@ -24,13 +24,14 @@ from airflow_provider_scope.spark.files.reading import read, read_by
 from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.values import FileEntry, FileSlice
-from tests.real_airflow import postgres
-from tests.spark.jdbc_world import Server, World
+from tests.spark.jdbc_world import running_server
 from tests.support import warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.spark.jdbc_world import Server, World
 
 pytestmark = pytest.mark.spark
 
@@ -142,12 +143,8 @@ def bench(spark: Any, tmp_path: Path) -> Bench:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
-    try:
-        postgres.programs()
-    except postgres.PostgresMissingError as err:
-        pytest.skip(str(err))
-    with postgres.postgres() as url:
-        yield Server(url)
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture

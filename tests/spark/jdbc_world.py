@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg2
+import pytest
 
+from tests.real_airflow import postgres
 from tests.support import warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pytest
 
 INNER = ("table", "query", "pre_filter_sql", "max_rows_per_batch", "options", "time_zone", "conn_id")
 INNER += ("partition_column", "num_partitions")
@@ -40,6 +40,17 @@ class Server:
         with closing(self.port, "postgres") as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
         return World(self, name, folder, monkeypatch)
+
+
+@contextmanager
+def running_server() -> Iterator[Server]:
+    """Start a server, or skip the test where PostgreSQL is not installed."""
+    try:
+        postgres.programs()
+    except postgres.PostgresMissingError as err:
+        pytest.skip(str(err))
+    with postgres.postgres() as url:
+        yield Server(url)
 
 
 @contextmanager
