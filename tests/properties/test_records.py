@@ -46,6 +46,7 @@ LACKED = {
     **dict.fromkeys(["columns", "state", "md5", "void_watermark"]),
     "quarantined": {},
     "warned": {},
+    "rescued": {},
     "changes": {},
     "takeovers": 0,
 }
@@ -89,11 +90,7 @@ def with_line(lines: list[str], index: int, text: str) -> bytes:
 
 def an_object(value: dict[str, Any], data: st.DataObject) -> dict[str, Any]:
     """Draw the object itself, or the table's that is in it."""
-    inner = [
-        one
-        for key, one in value.items()
-        if isinstance(one, dict) and key not in {"quarantined", "warned", "changes"}
-    ]
+    inner = [part for key, part in value.items() if isinstance(part, dict) and key not in LACKED]
     return data.draw(st.sampled_from([value, *inner]))
 
 
