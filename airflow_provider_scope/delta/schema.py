@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 
 COMPUTED = ("delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
@@ -69,6 +69,20 @@ def text(kind: Kind, named: Callable[[str], str] = str) -> str:
     return kind
 
 
+def names_in(kind: Kind) -> Iterator[str]:
+    """Return the names of all fields, also inside of others."""
+    match kind:
+        case Struct():
+            for item in kind.fields:
+                yield item.name
+                yield from names_in(item.kind)
+        case Array():
+            yield from names_in(kind.element)
+        case Map():
+            yield from names_in(kind.key)
+            yield from names_in(kind.value)
+
+
 _SPARK_NAMES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
 
@@ -114,7 +128,8 @@ _WIDENS = {
 """Types to which Delta widens a column without rewriting its files, besides decimals."""
 _DECIMAL_FROM = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
 """Digits that a decimal needs before its point, so that Delta can widen a column of integers to it."""
-_MAX_DIGITS = 38
+MAX_DIGITS = 38
+"""The most that a decimal has."""
 
 
 def keeps_values(source: str, target: str) -> bool:
@@ -165,7 +180,7 @@ def _wider_decimal(table: str, select: str) -> str | None:
         else:
             return None
     before, after = (max(parts) for parts in zip(*sizes, strict=True))
-    return f"decimal({before + after},{after})" if before + after <= _MAX_DIGITS else None
+    return f"decimal({before + after},{after})" if before + after <= MAX_DIGITS else None
 
 
 @dataclass(frozen=True, slots=True)

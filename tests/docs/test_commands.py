@@ -16,7 +16,8 @@ from deltalake import DeltaTable
 from pyarrow import parquet
 
 from airflow_provider_scope.cli.definition import get_scope_cli_commands
-from airflow_provider_scope.cli.init.dag_file import Column, DatabaseTable, dag_text
+from airflow_provider_scope.cli.init.dag_file import dag_text
+from airflow_provider_scope.cli.init.tables import Column, DatabaseTable, database_load
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import SparkJobFailedError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
@@ -96,9 +97,7 @@ def test_a_command_names_a_table_as_the_task_of_the_page_does(page):
 
 def test_the_file_that_init_writes_is_the_one_on_the_page():
     seen = DatabaseTable(
-        conn_id="shop",
-        database="postgresql",
-        table="sales.orders",
+        "sales.orders",
         columns=(
             Column("order_id", "bigint", "whole", is_required=True, is_indexed=True),
             Column("price", "numeric", "number", digits=(6, 4)),
@@ -108,7 +107,9 @@ def test_the_file_that_init_writes_is_the_one_on_the_page():
     )
     (block,) = blocks(section(PAGE, "## init"), "python")
 
-    assert block.text == dag_text("orders", "/data/delta/orders", None, seen).partition('"""\n\n')[2]
+    text = dag_text("orders", "/data/delta/orders", None, database_load("shop", seen))
+
+    assert block.text == text.partition('"""\n\n')[2]
 
 
 # ---- what they print -----------------------------------------------------------------------------------

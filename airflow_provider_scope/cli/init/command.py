@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.cli import inspection
-from airflow_provider_scope.cli.init.dag_file import KEPT, dag_text
+from airflow_provider_scope.cli.init.dag_file import KEPT, dag_text, refusal
 from airflow_provider_scope.cli.init.files import folder_of
-from airflow_provider_scope.cli.init.tables import database_table_of, feed_of
+from airflow_provider_scope.cli.init.tables import database_load, database_table_of, feed_of
 from airflow_provider_scope.cli.output import command, say, set_address
 from airflow_provider_scope.cli.tasks import Instance
 from airflow_provider_scope.engines import assembly
@@ -24,7 +24,7 @@ from airflow_provider_scope.values import base_name
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from airflow_provider_scope.cli.init.dag_file import Source
+    from airflow_provider_scope.cli.init.dag_file import Load
 
 
 @command
@@ -37,14 +37,12 @@ def init(args: Namespace) -> None:
 
     output = Path(args.output_file) if args.output_file else None
     if output and output.exists() and not args.force:
-        raise InputError(
+        raise refusal(
             f"The file {output} exists.",
-            kept=KEPT,
-            do="name another file in --output; or add --force, which writes over it",
+            "name another file in --output; or add --force, which writes over it",
         )
     dag_id = re.sub(r"[^\w.-]+", "_", output.stem if output else base_name(args.table.rstrip("/")))
-    source = _look(args)
-    text = dag_text(dag_id or "load", args.table, args.storage_conn_id, source)
+    text = dag_text(dag_id or "load", args.table, args.storage_conn_id, _load_of(args))
     instance = _task_of(text)
     ingest, context = instance.ingest(), instance.context()
     execution, request, _ = assembly.assemble(ingest, context)
@@ -85,21 +83,21 @@ def _task_of(text: str) -> Instance:
     return Instance(dag, dag.get_task("load"))
 
 
-def _look(args: Namespace) -> Source:
+def _load_of(args: Namespace) -> Load:
+    key = args.key or []
+    conn_id, colon, table = args.source.partition(":")
     if args.conn_id:
-        return database_table_of(args.conn_id, args.source, args.key or [])
-    if ":" in args.source and "/" not in args.source:
-        conn_id, _, table = args.source.partition(":")
-        return database_table_of(conn_id, table, args.key or [])
+        return database_load(args.conn_id, database_table_of(args.conn_id, args.source, key))
+    if colon and "/" not in args.source:
+        return database_load(conn_id, database_table_of(conn_id, table, key))
     root = canonical_root(args.source)
     kind = kind_of(root)
     if kind.no_control_files:
-        raise InputError(
+        raise refusal(
             f"{root} is on {kind.name}, whose files this command cannot look into.",
-            kept=KEPT,
-            do="write the Dag file yourself, with a FileSource",
+            "write the Dag file yourself, with a FileSource",
         )
     storage = store_of(root, args.storage_conn_id).storage
     if storage.names(f"{root}/_delta_log"):
-        return feed_of(args.source, root, storage, args.key or [])
+        return feed_of(args.source, root, storage, key)
     return folder_of(args.source, root, storage, args.format)

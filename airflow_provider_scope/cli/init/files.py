@@ -5,73 +5,124 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import orc, parquet
 
 from airflow_provider_scope.cli.init import samples
-from airflow_provider_scope.cli.init.dag_file import KEPT, Folder, check_distinct
+from airflow_provider_scope.cli.init.dag_file import KEPT, Load, check_distinct, refusal
+from airflow_provider_scope.columns import INFER
 from airflow_provider_scope.engines import clock
-from airflow_provider_scope.exceptions import BadFileError, InputError, SourceEmptyError
+from airflow_provider_scope.exceptions import BadFileError, SourceEmptyError
 from airflow_provider_scope.sources.files.discovery import Rules, candidates, is_hidden
 from airflow_provider_scope.sources.files.spec import SAFETY_BUFFER_SECONDS, FileSource
 from airflow_provider_scope.stores.local import SCHEME, local_path
-from airflow_provider_scope.values import base_name, counted, printable, some_names, usual_pattern
+from airflow_provider_scope.values import base_name, counted, iso_time, printable, some_names, usual_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from airflow_provider_scope.cli.init.samples import CsvSample, JsonSample
     from airflow_provider_scope.sources.files.discovery import Candidates
     from airflow_provider_scope.stores.protocol import Storage
     from airflow_provider_scope.values import FileEntry
 
-FORMATS = ("csv", "json", "parquet", "orc", "text")
 _OTHER_NAMES = {"csv": r"(?i)\.(tsv|tab|psv)(\.gz|\.gzip|\.bz2|\.deflate)?$"}
 """Format -> names that are not its usual ones, and are no other format's either."""
 _SAMPLED = 5
+_SHOWN = 3
 _HEAD_BYTES = 8 * 1024**2
 """What is looked at of a file."""
 _WHOLE_BYTES = 64 * 1024**2
 """Of another store than a disk, a file is read as a whole, if it is not larger than this."""
+_IN_PATHS = (
+    ("date", re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")),
+    ("bigint", re.compile(r"0|-?[1-9][0-9]{0,17}")),
+)
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_SET_TYPES = 'To set them: columns={"name": "bigint", …}, with all columns in the order of the files.'
+_TYPES = f"The first batch says names and types, and later files have to fit them. {_SET_TYPES}"
+_TYPES_WITHOUT_NAMES = (
+    "The first line of the files has values, so columns are named _c0, _c1 and so on, and the first batch "
+    f"says their types. {_SET_TYPES}"
+)
 
 
-def folder_of(root: str, uri: str, storage: Storage, wanted: str | None) -> Folder:
+class Content(NamedTuple):
+    """What is inside of the files."""
+
+    names: Sequence[str] = ()
+    """Of all columns, also inside of others."""
+    fields: Mapping[str, Any] = {}
+    """Of the ``FileSource``."""
+    facts: Mapping[str, Any] = {}
+    """For the comments."""
+    schema_evolution: str = "fail"
+
+
+def folder_of(root: str, uri: str, storage: Storage, wanted: str | None) -> Load:
+    """Look into a folder of files of one format.
+
+    :param root: The folder, as it was named.
+    :param uri: Its canonical URI.
+    :param wanted: The format; None finds it by the names.
+    :raises ScopeProviderError: No run could load them.
+    """
     listing = list(storage.walk(uri))
     kind, pattern = _format_of(uri, listing, wanted)
     spec = FileSource(roots=root, format=kind, patterns=pattern, safety_buffer_seconds=0)  # type: ignore[arg-type] # of FORMATS
     now_ms = clock.now_ms()
-    files = candidates(listing, Rules.of(spec, now_ms), [uri])
-    if not files.files:
-        reasons = "; ".join(_left_out(files, listing))
+    chosen = candidates(listing, Rules.of(spec, now_ms), [uri])
+    files, left_out = chosen.files, list(_left_out(chosen, listing))
+    if not files:
         raise SourceEmptyError(
-            f"None of the {counted(len(listing), 'file')} in {root} can be loaded: {reasons}.",
+            f"None of the {counted(len(listing), 'file')} in {root} can be loaded: {'; '.join(left_out)}.",
             kept=KEPT,
             do="put a file of the source there, and run the command again",
         )
-    young_ms = now_ms - SAFETY_BUFFER_SECONDS * 1000
     is_local = uri.startswith(SCHEME)
-    sampled = _sampled([file for file in files.files if is_local or file.size_bytes <= _WHOLE_BYTES])
+    sampled = _sampled([file for file in files if is_local or file.size_bytes <= _WHOLE_BYTES])
     if not sampled:
-        raise InputError(
+        raise refusal(
             f"All files in {root} are larger than {_WHOLE_BYTES:,} bytes, which is the most that is read.",
-            kept=KEPT,
-            do="put a smaller file beside them, and run the command again",
+            "put a smaller file beside them, and run the command again",
         )
-    return Folder(
-        root=root,
-        format=kind,
-        files=len(files.files),
-        size_bytes=sum(file.size_bytes for file in files.files),
-        newest=printable(base_name(files.files[-1].path)),
-        newest_ms=files.files[-1].modified_ms,
-        young=sum(file.modified_ms > young_ms for file in files.files),
-        pattern=pattern,
-        left_out=tuple(_left_out(files, listing)),
-        folders=_folders(uri, files.files),
-        **_LOOKS[kind](storage, sampled),
+    content = _CONTENTS[kind](storage, sampled)
+    shared = _in_paths(uri, files)
+    inside = {name.lower() for name in content.names}
+    columns = {name: _type_in_paths(texts) for name, texts in shared.items() if name.lower() not in inside}
+    young = sum(file.modified_ms > now_ms - SAFETY_BUFFER_SECONDS * 1000 for file in files)
+    facts = {
+        "files": counted(len(files), "file"),
+        "size": counted(sum(file.size_bytes for file in files), "byte"),
+        "newest": printable(base_name(files[-1].path)),
+        "time": iso_time(files[-1].modified_ms)[:19],
+        "left_out": "".join(f" Not loaded: {line}." for line in left_out),
+        "folders": ", ".join(f"{name}={texts[0]}" for name, texts in shared.items()),
+        "young": counted(young, "file"),
+        "write": 'Adds all rows of each file. If files bring newer rows of a key: Merge(strategy="upsert", '
+        "primary_key=…).",
+        **content.facts,
+    }
+    source = replace(
+        spec,
+        safety_buffer_seconds=SAFETY_BUFFER_SECONDS,
+        partition_columns=columns or None,
+        **content.fields,
+    )
+    return Load(
+        subject=f"new {kind} files",
+        source=source,
+        names=content.names,
+        write="append",
+        facts=facts,
+        schema_evolution=content.schema_evolution,
+        also=("source.safety_buffer_seconds",) if young else (),
     )
 
 
@@ -82,39 +133,35 @@ def _format_of(uri: str, listing: Sequence[FileEntry], wanted: str | None) -> tu
     """
     parts = [file.path[len(uri) + 1 :].split("/") for file in listing]
     names = [path[-1] for path in parts if not any(map(is_hidden, path))]
-    usual = [(kind, usual_pattern(kind), None) for kind in FORMATS]
-    patterns = [*usual, *((kind, pattern, pattern) for kind, pattern in _OTHER_NAMES.items())]
-    counts = {
-        (kind, named_so): count
-        for kind, pattern, named_so in patterns
-        if (count := sum(bool(re.search(pattern, name)) for name in names)) and wanted in (None, kind)
+    patterns = [(kind, usual_pattern(kind), None) for kind in _CONTENTS]
+    patterns += [(kind, pattern, pattern) for kind, pattern in _OTHER_NAMES.items()]
+    matching = {
+        (kind, own): having
+        for kind, pattern, own in patterns
+        if wanted in (None, kind) and (having := [name for name in names if re.search(pattern, name)])
     }
-    if len(counts) > 1 and wanted is None:
-        counts = {key: count for key, count in counts.items() if key[0] != "text"}  # such as a readme.txt
-    if len(counts) == 1:
-        return next(iter(counts))
+    if len(matching) > 1 and wanted is None:
+        matching.pop(("text", None), None)  # such as a readme.txt
+    if len(matching) == 1:
+        return next(iter(matching))
     if not names:
         raise SourceEmptyError(
             f"The folder {uri} holds no file.",
             kept=KEPT,
             do="put a file of the source there, and run the command again: the Dag file says what it saw",
         )
-    shown = ", ".join(
-        f"{counts[kind, named_so]:,} {kind} such as {next(filter(re.compile(pattern).search, names))!r}"
-        for kind, pattern, named_so in patterns
-        if (kind, named_so) in counts
-    )
-    if counts:
-        raise InputError(
-            f"The folder {uri} holds files of several formats or endings: {shown}.",
-            kept=KEPT,
-            do="choose one of them with --format, such as `--format "
-            f"{next(iter(counts))[0]}`; or name a folder with files of one kind. Each needs its own table",
+    if not matching:
+        raise refusal(
+            f"No file in {uri} has a name of {wanted or 'a known format'}: {some_names(sorted(names), 3)}.",
+            "rename the files, or write the Dag file yourself: FileSource(format=…, patterns=…)",
         )
-    raise InputError(
-        f"No file in {uri} has a name of {wanted or 'a known format'}: {some_names(sorted(names), 3)}.",
-        kept=KEPT,
-        do="rename the files, or write the Dag file yourself: FileSource(format=…, patterns=…)",
+    shown = ", ".join(
+        f"{len(having):,} {kind} such as {having[0]!r}" for (kind, _), having in matching.items()
+    )
+    raise refusal(
+        f"The folder {uri} holds files of several formats or endings: {shown}.",
+        f"choose one of them with --format, such as `--format {next(iter(matching))[0]}`; or name a folder "
+        "with files of one kind. Each needs its own table",
     )
 
 
@@ -136,8 +183,8 @@ def _sampled(files: Sequence[FileEntry]) -> list[FileEntry]:
     return list({file.path: file for file in (files[-1], largest, *between)}.values())
 
 
-def _folders(root: str, files: Sequence[FileEntry]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Find the columns that are in the paths of all files, as in ``d=2026-11-25``."""
+def _in_paths(root: str, files: Sequence[FileEntry]) -> dict[str, list[str]]:
+    """Find the columns that are in the paths of all files, as in ``d=2026-11-25``, with their values."""
     values: dict[str, dict[str, None]] = {}
     counts: Counter[str] = Counter()
     for file in files:
@@ -146,7 +193,37 @@ def _folders(root: str, files: Sequence[FileEntry]) -> tuple[tuple[str, tuple[st
             if name and sign:
                 counts[name] += 1
                 values.setdefault(name, {})[value] = None
-    return tuple((name, tuple(texts)) for name, texts in values.items() if counts[name] == len(files))
+    return {name: [*texts] for name, texts in values.items() if counts[name] == len(files)}
+
+
+def _type_in_paths(values: Sequence[str]) -> str:
+    texts = [unquote(value) for value in values if value != _NO_VALUE]
+    fits = (kind for kind, form in _IN_PATHS if texts and all(map(form.fullmatch, texts)))
+    return next(fits, "string")
+
+
+# ---- text ----
+
+
+class Text(NamedTuple):
+    """The beginning of a text file."""
+
+    file: FileEntry
+    text: str
+    encoding: str | None
+    """None is UTF-8."""
+    is_whole: bool
+
+
+def _texts(storage: Storage, files: Iterable[FileEntry]) -> Iterator[Text]:
+    for file in files:
+        head, is_whole = _head(storage, file)
+        try:
+            data, is_whole = samples.unpacked(base_name(file.path), head, _HEAD_BYTES, is_whole=is_whole)
+            text, encoding = samples.decoded(data)
+        except ValueError as err:
+            raise _unreadable(file, str(err)) from err
+        yield Text(file, text, encoding, is_whole)
 
 
 def _head(storage: Storage, file: FileEntry) -> tuple[bytes, bool]:
@@ -162,18 +239,6 @@ def _head(storage: Storage, file: FileEntry) -> tuple[bytes, bool]:
     return data[:_HEAD_BYTES], len(data) <= _HEAD_BYTES
 
 
-def _texts(storage: Storage, files: Iterable[FileEntry]) -> Iterator[tuple[FileEntry, str, str | None, bool]]:
-    """Read the beginnings of texts: with their encoding, and whether they are whole."""
-    for file in files:
-        head, is_whole = _head(storage, file)
-        try:
-            data, is_whole = samples.unpacked(base_name(file.path), head, _HEAD_BYTES, is_whole=is_whole)
-            text, encoding = samples.decoded(data)
-        except ValueError as err:
-            raise _unreadable(file, str(err)) from err
-        yield file, text, encoding, is_whole
-
-
 def _unreadable(file: FileEntry, reason: str) -> BadFileError:
     return BadFileError(
         f"The file {printable(file.path)} cannot be loaded: {reason}.",
@@ -182,81 +247,16 @@ def _unreadable(file: FileEntry, reason: str) -> BadFileError:
     )
 
 
-def _csv(storage: Storage, files: Sequence[FileEntry]) -> dict[str, Any]:
-    texts = list(_texts(storage, files))
-    looks = [
-        (file, sample)
-        for file, text, _, is_whole in texts
-        if (sample := samples.csv_sample(text, is_whole=is_whole))
-    ]
-    if not looks:
-        raise _unreadable(files[0], "it has no record, and no other file that was looked into has one")
-    separator = _common(
-        "the separator is", ((file, look.separator) for file, look in looks if len(look.first) > 1)
-    )
-    for file, look in looks:
-        if not look.is_mostly_even:
-            raise _unreadable(file, "most of its records have another number of fields than the first")
-    headers = list(dict.fromkeys(look.first for _, look in looks))
-    has_header = samples.are_headers(headers, [look.looks_like_header for _, look in looks])
-    names = list(dict.fromkeys(name for header in headers for name in header)) if has_header else []
-    for file, look in looks:
-        if has_header and "" in look.first:
-            reason = f"its header has no name for column {look.first.index('') + 1}"
-            raise _unreadable(file, f"{reason} (if the first line has values, set header to false)")
-        if has_header:
-            check_distinct(look.first)
-    check_distinct(names)
-    uneven = next(((file, look.uneven) for file, look in looks if look.uneven), None)
-    encoding = _encoding(texts)
-    return {
-        "names": tuple(names),
-        "has_header": has_header,
-        "headers_differ": has_header and len(headers) > 1,
-        "separator": separator or ",",
-        "has_escapes": any(look.has_escapes for _, look in looks),
-        "is_multiline": any(look.has_line_breaks for _, look in looks) or encoding == "UTF-16",
-        "encoding": encoding,
-        "uneven": uneven
-        and f"Record {uneven[1]:,} of {base_name(uneven[0].path)!r} has more or fewer fields than the first.",
-    }
-
-
-def _json(storage: Storage, files: Sequence[FileEntry]) -> dict[str, Any]:
-    texts = list(_texts(storage, files))
-    looks = []
-    for file, text, _, is_whole in texts:
-        sample = samples.json_sample(text, is_whole=is_whole)
-        if sample is None and text.strip():
-            raise _unreadable(file, "it is not JSON")
-        looks += [(file, sample)] if sample else []
-    if not looks:
-        raise _unreadable(files[0], "it has no value, and no other file that was looked into has one")
-    _common(
-        "a value is",
-        (
-            (file, "in the file" if look.is_document else "on each line")
-            for file, look in looks
-            if look.values > 1
-        ),
-    )
-    return {
-        "names": tuple(dict.fromkeys(name for _, look in looks for name in look.names)),
-        "is_multiline": any(look.is_document for _, look in looks),
-        "encoding": _encoding(texts),
-    }
-
-
-def _encoding(texts: Sequence[tuple[FileEntry, str, str | None, bool]]) -> str | None:
-    """Find the encoding of texts. ASCII fits each, but those of two bytes."""
+def _encoding(texts: Sequence[Text]) -> str | None:
+    """Find the encoding of texts, None for UTF-8. ASCII fits each, but those of two bytes."""
     encodings = (
-        (file, encoding or "UTF-8") for file, text, encoding, _ in texts if encoding or not text.isascii()
+        (text.file, text.encoding or "UTF-8") for text in texts if text.encoding or not text.text.isascii()
     )
     encoding = _common("the encoding is", encodings)
     return None if encoding == "UTF-8" else encoding
 
 
-def _common(what: str, values: Iterable[tuple[FileEntry, str]]) -> str | None:
+def _common(subject: str, values: Iterable[tuple[FileEntry, str]]) -> str | None:
     """Return the value that all files share; None if there is no file.
 
     :raises InputError: Two files have different values.
@@ -265,18 +265,103 @@ def _common(what: str, values: Iterable[tuple[FileEntry, str]]) -> str | None:
     for file, value in values:
         first = first or (file, value)
         if value != first[1]:
-            raise InputError(
-                f"The files are of two kinds: in {printable(first[0].path)} {what} {first[1]!r}, in "
+            raise refusal(
+                f"The files are of two kinds: in {printable(first[0].path)} {subject} {first[1]!r}, in "
                 f"{printable(file.path)} {value!r}.",
-                kept=KEPT,
-                do="keep each kind in a folder of its own: each needs its own task",
+                "keep each kind in a folder of its own: each needs its own task",
             )
     return first and first[1]
 
 
-def _columnar(
-    schema_of: Callable[[Any], pa.Schema], storage: Storage, files: Sequence[FileEntry]
-) -> dict[str, Any]:
+def _csv(storage: Storage, files: Sequence[FileEntry]) -> Content:
+    texts = list(_texts(storage, files))
+    seen = {t.file: look for t in texts if (look := samples.csv_sample(t.text, is_whole=t.is_whole))}
+    if not seen:
+        raise _unreadable(files[0], "it has no record, and no other file that was looked into has one")
+    separators = ((file, look.separator) for file, look in seen.items() if len(look.first) > 1)
+    separator = _common("the separator is", separators) or ","
+    for file, look in seen.items():
+        if not look.is_mostly_even:
+            raise _unreadable(file, "most of its records have another number of fields than the first")
+    headers = list(dict.fromkeys(look.first for look in seen.values()))
+    has_header = samples.are_headers(headers, [look.looks_like_header for look in seen.values()])
+    names = _header_names(seen) if has_header else []
+    is_varied = has_header and len(headers) > 1
+    uneven = [(look.uneven, base_name(file.path)) for file, look in seen.items() if look.uneven]
+    encoding = _encoding(texts)
+    options = {
+        "header": has_header and "true",
+        "sep": separator != "," and separator,
+        "escape": any(look.has_escapes for look in seen.values()) and "\\",
+        "multiLine": (any(look.has_line_breaks for look in seen.values()) or encoding == "UTF-16") and "true",
+        "encoding": encoding,
+    }
+    facts = {
+        "header": ", ".join(map(repr, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else ""),
+        "multiline": "Quoted fields have line breaks.",
+        "columns": _TYPES if has_header else _TYPES_WITHOUT_NAMES,
+    }
+    if is_varied:
+        facts["columns"] = 'To set the type of a column: schema_hints={"name": "bigint"}.'
+    for number, name in uneven[:1]:
+        facts["uneven"] = f"Record {number:,} of {name!r}"
+    fields = {
+        "options": _given(options),
+        "columns": INFER,
+        "bad_records": "quarantine" if uneven else "fail",
+    }
+    return Content(names, fields, facts, "add" if is_varied else "fail")
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, str] | None:
+    return {name: value for name, value in options.items() if value} or None
+
+
+def _header_names(seen: Mapping[FileEntry, CsvSample]) -> list[str]:
+    """Return the names of all columns.
+
+    :raises ScopeProviderError: No table can have them as columns.
+    """
+    for file, look in seen.items():
+        if "" in look.first:
+            reason = f"its header has no name for column {look.first.index('') + 1}"
+            raise _unreadable(file, f"{reason} (if the first line has values, set header to false)")
+        check_distinct(look.first)
+    names = list(dict.fromkeys(name for look in seen.values() for name in look.first))
+    check_distinct(names)
+    return names
+
+
+def _json(storage: Storage, files: Sequence[FileEntry]) -> Content:
+    texts = list(_texts(storage, files))
+    seen: list[tuple[FileEntry, JsonSample]] = []
+    for text in texts:
+        look = samples.json_sample(text.text, is_whole=text.is_whole)
+        if look is None and text.text.strip():
+            raise _unreadable(text.file, "it is not JSON")
+        seen += [(text.file, look)] if look else []
+    if not seen:
+        raise _unreadable(files[0], "it has no value, and no other file that was looked into has one")
+    places = (
+        (file, "in the file" if look.is_document else "on each line")
+        for file, look in seen
+        if look.values > 1
+    )
+    _common("a value is", places)
+    is_document = any(look.is_document for _, look in seen)
+    options = _given({"multiLine": is_document and "true", "encoding": _encoding(texts)})
+    facts = {
+        "multiline": "Each file is one value.",
+        "columns": f'{_TYPES} If keys come later: TableSpec(schema_evolution="add").',
+    }
+    names = list(dict.fromkeys(name for _, look in seen for name in look.names))
+    return Content(names, {"options": options, "columns": INFER}, facts)
+
+
+# ---- columns ----
+
+
+def _columnar(schema_of: Callable[[Any], pa.Schema], storage: Storage, files: Sequence[FileEntry]) -> Content:
     columns, names = dict[str, None](), dict[str, None]()
     for file in files:
         is_local = file.path.startswith(SCHEME)
@@ -291,7 +376,7 @@ def _columnar(
             columns[column.name] = None
             names |= dict.fromkeys((column.name, *_inner_names(column.type)))
     check_distinct([*columns])
-    return {"names": tuple(names)}
+    return Content([*names])
 
 
 def _not_in_spark(kind: pa.DataType) -> str:
@@ -314,11 +399,11 @@ def _inner_names(kind: pa.DataType) -> Iterator[str]:
         yield from _inner_names(field.type)
 
 
-_LOOKS: dict[str, Callable[[Storage, Sequence[FileEntry]], dict[str, Any]]] = {
+_CONTENTS: dict[str, Callable[[Storage, Sequence[FileEntry]], Content]] = {
     "csv": _csv,
     "json": _json,
     "parquet": partial(_columnar, parquet.read_schema),
     "orc": partial(_columnar, lambda opened: orc.ORCFile(opened).schema),
-    "text": lambda _, __: {},  # each line is a row
+    "text": lambda _, __: Content(),  # each line is a row
 }
-"""Format -> what looks into some files: the fields of ``Folder`` that they tell."""
+"""Format -> what looks into some files."""

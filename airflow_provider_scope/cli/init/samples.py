@@ -5,21 +5,25 @@ from __future__ import annotations
 import bz2
 import codecs
 import csv
-import gzip
 import io
 import json
 import re
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 SEPARATORS = (",", ";", "\t", "|")
 _RECORDS = 2_000
 """Records of a file that are looked at."""
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    **dict.fromkeys(("gz", "gzip", "deflate"), partial(zlib.decompressobj, 47)),  # which tells them apart
+    "bz2": bz2.BZ2Decompressor,
+}
 _NOT_IN_LATIN = re.compile(rb"[\x80-\x9f]")
 """Bytes that ISO-8859-1 has no letter for, and windows-1252 has: Spark reads only the first."""
 _VALUE = re.compile(
@@ -69,29 +73,20 @@ def unpacked(name: str, head: bytes, at_most: int, *, is_whole: bool) -> tuple[b
     :return: The bytes, and whether they are all that the file holds.
     :raises ValueError: The file is not what its name says; it says why.
     """
-    lower = name.lower()
+    ending = name.lower().rpartition(".")[2]
+    if ending not in _DECOMPRESSORS:
+        return head[:at_most], is_whole and len(head) <= at_most
+    data, packed = b"", head
     try:
-        if lower.endswith(".deflate"):
-            inflating = zlib.decompressobj(47)
-            data = inflating.decompress(head, at_most)
-            return data, is_whole and inflating.eof
-        if not lower.endswith((".gz", ".gzip", ".bz2")):
-            return head[:at_most], is_whole and len(head) <= at_most
-        opened: Any = (bz2 if lower.endswith(".bz2") else gzip).open(io.BytesIO(head))
-        parts, size = list[bytes](), 0
-        while size < at_most:
-            part = opened.read(min(65_536, at_most - size))
-            if not part:
-                return b"".join(parts), is_whole
-            parts.append(part)
-            size += len(part)
-        return b"".join(parts), False
-    except EOFError:
-        if is_whole:
-            raise ValueError("its compressed data is cut off") from None
-        return b"".join(parts), False
+        while packed and len(data) < at_most:  # a file may consist of several
+            decompressor = _DECOMPRESSORS[ending]()
+            data += decompressor.decompress(packed, at_most - len(data))
+            if not decompressor.eof and is_whole and len(data) < at_most:
+                raise ValueError("its compressed data is cut off")
+            packed = decompressor.unused_data.lstrip(b"\0")
     except (OSError, zlib.error) as err:
         raise ValueError(f"it cannot be unpacked: {err}") from err
+    return data, is_whole and not packed and len(data) < at_most
 
 
 def decoded(data: bytes) -> tuple[str, str | None]:
