@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.retention import Group
     from airflow_provider_scope.protocol.vacuum import Purge
     from airflow_provider_scope.protocol.view import LogView
-    from airflow_provider_scope.scope.jobs import Job
+    from airflow_provider_scope.waiting import Job
 
 
 _ALL_FILES = "run the task once with full_refresh=True, which loads all files again"

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import Attempt, OffsetEntry
     from airflow_provider_scope.protocol.view import LogView
-    from airflow_provider_scope.scope.jobs import Job
     from airflow_provider_scope.scope.script import BatchIdentity
+    from airflow_provider_scope.waiting import Job
 
 
 def named_interval(args: Namespace) -> Window | None:

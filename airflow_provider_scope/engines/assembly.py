@@ -35,7 +35,7 @@ from airflow_provider_scope.protocol.source import Request
 from airflow_provider_scope.protocol.view import pinned_columns
 from airflow_provider_scope.scope.assembly import Scripts, check_scope, check_unchanged
 from airflow_provider_scope.scope.engine import ScopeRunner
-from airflow_provider_scope.scope.submission import Jobs, JobSettings, JobWait
+from airflow_provider_scope.scope.submission import JobSettings
 from airflow_provider_scope.sources.cursor import databases, newer
 from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
@@ -50,6 +50,7 @@ from airflow_provider_scope.specs.engine import check_tag
 from airflow_provider_scope.specs.ingest import SELECT_ALL, files_of
 from airflow_provider_scope.stores.kinds import kind_of
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
+from airflow_provider_scope.waiting import Jobs, JobWait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -191,6 +192,7 @@ def wait_for(jobs: _J, context: RunContext, timeout_seconds: float, poll_seconds
         clock=time.time,
         sleep=time.sleep,
         random=random.random,
+        report=logger.info,
         deadline=context.deadline,
     )
 

@@ -25,13 +25,13 @@ from airflow_provider_scope.exceptions import (
     StorageError,
 )
 from airflow_provider_scope.failures import CAUSE_LENGTH, passing_advice, submit_cause
-from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.settings import EXACT_AT_START
 from airflow_provider_scope.stores.kinds import kind_of
 from airflow_provider_scope.stores.local import SCHEME
 from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.values import counted, is_below
+from airflow_provider_scope.waiting import outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,11 +40,10 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.engine import More, Work
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
-    from airflow_provider_scope.scope.jobs import Job
-    from airflow_provider_scope.scope.submission import JobWait
     from airflow_provider_scope.specs import SparkEngine
     from airflow_provider_scope.specs.ingest import Ingest
     from airflow_provider_scope.stores.protocol import Storage
+    from airflow_provider_scope.waiting import Job, JobWait
 
 logger = logging.getLogger(__name__)
 

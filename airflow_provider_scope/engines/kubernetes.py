@@ -10,9 +10,10 @@ from requests.auth import AuthBase
 from airflow_provider_scope.engines.submit import submit_application
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError, of_extra
 from airflow_provider_scope.hooks.settings import Fields, connection_of
-from airflow_provider_scope.scope.jobs import Job, JobError, parse_time
+from airflow_provider_scope.scope.jobs import parse_time
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.values import counted
+from airflow_provider_scope.waiting import Job, JobError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -10,8 +10,8 @@ from requests.auth import HTTPBasicAuth
 
 from airflow_provider_scope.engines.application import EXCLUDED_PACKAGES
 from airflow_provider_scope.hooks.settings import Fields, connection_of, url_of
-from airflow_provider_scope.scope.jobs import Job, JobError
 from airflow_provider_scope.stores.http import HttpClient
+from airflow_provider_scope.waiting import Job, JobError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

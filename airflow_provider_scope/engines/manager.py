@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from airflow_provider_scope.scope.submission import Jobs
+from airflow_provider_scope.waiting import Jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from airflow_provider_scope.scope.jobs import Job
+    from airflow_provider_scope.waiting import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_scope.engines.submit import submit_application
 from airflow_provider_scope.exceptions import InputError, ServiceError, ServiceUnavailableError
 from airflow_provider_scope.hooks.settings import Fields, connection_of
-from airflow_provider_scope.scope.jobs import Job, JobError
 from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.values import counted
+from airflow_provider_scope.waiting import Job, JobError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

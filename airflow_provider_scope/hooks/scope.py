@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Connection
 
-    from airflow_provider_scope.scope.jobs import Job, NewJob
+    from airflow_provider_scope.scope.jobs import NewJob
+    from airflow_provider_scope.waiting import Job
 
 
 class ScopeHook(ServiceHook):

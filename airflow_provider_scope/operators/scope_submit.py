@@ -17,15 +17,16 @@ from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError, StorageError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators.base import JobWaitingOperator, check_names, fail
-from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES, NewJob, outcome
-from airflow_provider_scope.scope.submission import JobSettings, JobWait, job_error
+from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES, NewJob
+from airflow_provider_scope.scope.submission import JobSettings, job_error
 from airflow_provider_scope.specs.engine import JobSeconds, JobTag
 from airflow_provider_scope.validation import Count
+from airflow_provider_scope.waiting import JobWait, outcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_scope.scope.jobs import Job
+    from airflow_provider_scope.waiting import Job
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 SUBMISSION_KEY = "scope_job"
@@ -183,6 +184,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
             clock=time.time,
             sleep=time.sleep,
             random=random.random,
+            report=self.log.info,
             deadline=self.deadline(self._ti),
         )
         submission = self._submission(context, hook, wait, resumed=resumed)

@@ -12,7 +12,7 @@ from airflow_provider_scope.exceptions import (
     ServiceError,
     ServiceOutcomeUnknownError,
 )
-from airflow_provider_scope.scope.jobs import NAME_LIMIT, SCRIPT_LIMIT_BYTES, Job, NewJob, parse_job
+from airflow_provider_scope.scope.jobs import NAME_LIMIT, SCRIPT_LIMIT_BYTES, NewJob, parse_job
 from airflow_provider_scope.stores.calls import not_understood
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.stores.calls import Answer
     from airflow_provider_scope.stores.http import HttpClient
+    from airflow_provider_scope.waiting import Job
 
 API_VERSION = "2017-09-01-preview"
 """The only version with jobs of type Scope."""

@@ -29,7 +29,7 @@ from airflow_provider_scope.scope.fate import (
     newest_marked,
 )
 from airflow_provider_scope.scope.script import BatchIdentity, generate_void
-from airflow_provider_scope.scope.submission import JobSettings, JobWait, job_error
+from airflow_provider_scope.scope.submission import JobSettings, job_error
 from airflow_provider_scope.specs.engine import VOID_NAME
 from airflow_provider_scope.values import counted
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.protocol.recovery import TableState
-    from airflow_provider_scope.scope.jobs import Job
     from airflow_provider_scope.scope.submission import ScopeJobs
     from airflow_provider_scope.stores.protocol import Storage
+    from airflow_provider_scope.waiting import Job, JobWait
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,10 @@ from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.protocol.records import Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.scope import jobs as decisions
-from airflow_provider_scope.scope.jobs import Change, outcome
+from airflow_provider_scope.scope.jobs import Change
 from airflow_provider_scope.scope.script import MARKER_PROPERTY, BatchIdentity, identity_of_marker
 from airflow_provider_scope.specs.engine import VOID_NAME
+from airflow_provider_scope.waiting import outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from airflow_provider_scope.delta.commit import DeltaCommit
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import Attempt
-    from airflow_provider_scope.scope.jobs import Evidence, Fate, Job
-    from airflow_provider_scope.scope.submission import Jobs
+    from airflow_provider_scope.scope.jobs import Evidence, Fate
     from airflow_provider_scope.stores.protocol import Storage
+    from airflow_provider_scope.waiting import Job, Jobs
 
 
 def job_id(pipeline: str, attempt: Attempt) -> str:

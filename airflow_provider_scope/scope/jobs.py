@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.exceptions import ServiceProtocolError, mask
 from airflow_provider_scope.values import milliseconds
+from airflow_provider_scope.waiting import Job, JobError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_provider_scope.protocol.records import Attempt
+    from airflow_provider_scope.waiting import Outcome
 
 
 SCRIPT_LIMIT_BYTES = 3_000_000
 """The service takes 3 MB; which of the two megabytes is not documented, so the smaller one."""
 NAME_LIMIT = 260
 """Characters of a pipeline's name (Microsoft's specification), and of a job's, which nothing limits."""
-
-Outcome = Literal["waiting", "succeeded", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,45 +75,6 @@ class NewJob:
         return body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobError:
-    """One item of ``errorMessage``. A cancelled job has one, too."""
-
-    error_id: str
-    message: str
-    description: str = ""
-    severity: str = ""
-    source: str = ""
-    """``USER`` or ``SYSTEM``, as the service writes it."""
-    details: str = ""
-    resolution: str = ""
-    line: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A job as the service described it; times are milliseconds since the epoch, UTC."""
-
-    job_id: str
-    name: str
-    state: str
-    result: str
-    """Means nothing before the state is ``Ended``: ask ``outcome``."""
-    submitter: str | None = None
-    degree_of_parallelism: int | None = None
-    priority: int | None = None
-    submitted_at_ms: int | None = None
-    """None until the job runs; a job that was cancelled while it compiled has none."""
-    ended_at_ms: int | None = None
-    errors: tuple[JobError, ...] = ()
-    pipeline_id: str | None = None
-    recurrence_id: str | None = None
-    run_id: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-    script: str | None = field(default=None, repr=False)
-    """None where the answer does not hold it: in lists, and after a submission."""
-
-
 def parse_job(value: object) -> Job:
     """Read the service's description of a job.
 
@@ -160,61 +121,6 @@ def parse_time(value: object) -> int | None:
     if time.year <= 1:
         return None
     return milliseconds(time if time.tzinfo else time.replace(tzinfo=UTC))
-
-
-def outcome(job: Job) -> Outcome:
-    """Return how a job ended, or that it has not.
-
-    A job that ended with a result that is not known counts as failed: the caller looks into the table
-    before it tries again.
-    """
-    if job.state.casefold() != "ended":
-        return "waiting"
-    outcomes: dict[str, Outcome] = {
-        "succeeded": "succeeded",
-        "cancelled": "cancelled",
-        "canceled": "cancelled",
-    }
-    return outcomes.get(job.result.casefold(), "failed")
-
-
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    """What to do after a look at a job: wait ``seconds``, or stop."""
-
-    outcome: Outcome
-    seconds: float = 0.0
-    timed_out: bool = False
-    """The deadline is over and the job has not ended."""
-
-
-def next_step(
-    job: Job | None,
-    *,
-    now: float,
-    deadline: float | None,
-    interval_seconds: float,
-    failures: int = 0,
-    jitter: float = 0.0,
-) -> NextStep:
-    """Decide after one look at a job, with or without an answer.
-
-    :param job: What the service said; None if it could not be asked.
-    :param now: Wall clock, seconds since the epoch; a wait may go on in another process.
-    :param deadline: The same clock; None is no deadline. A job that ended is over, deadline or not.
-    :param failures: How many looks in a row brought no answer; each doubles the interval, up to a minute.
-    :param jitter: A random number from 0 to 1: many waits must not ask at the same moment. It only
-        makes a wait longer, by up to a fifth: a trigger must not fire before its interval is over.
-    """
-    ended: Outcome = "waiting" if job is None else outcome(job)
-    if ended != "waiting":
-        return NextStep(ended)
-    if deadline is not None and now >= deadline:
-        return NextStep("waiting", timed_out=True)
-    # The exponent is bounded, so that a long outage does not overflow.
-    longest = max(60.0, interval_seconds)
-    seconds = min(interval_seconds * 2 ** min(failures, 10), longest) * (1 + 0.2 * jitter)
-    return NextStep("waiting", seconds if deadline is None else min(seconds, deadline - now))
 
 
 def _not_a_job(problem: str) -> ServiceProtocolError:

@@ -20,7 +20,6 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_scope.exceptions import ScopeProviderError, SourceUnreadableError
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
-from airflow_provider_scope.sources.files.arrival import next_look
 from airflow_provider_scope.templates import KeepsPlainTexts
 from airflow_provider_scope.triggers.gen1_files import (
     ARGUMENTS,
@@ -32,6 +31,7 @@ from airflow_provider_scope.triggers.gen1_files import (
     detect_arrival,
     search_from,
 )
+from airflow_provider_scope.waiting import next_look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -27,12 +27,13 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.protocol.seen import Tally
-from airflow_provider_scope.sources.files.arrival import TRIES, Requirements, absent, arrived, next_look
+from airflow_provider_scope.sources.files.arrival import Requirements, absent, arrived
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.stores.kinds import kind_of, place_of
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
 from airflow_provider_scope.triggers.job import SHORTEST_HOLD_SECONDS
 from airflow_provider_scope.validation import Amount, Count, Several, Whole
+from airflow_provider_scope.waiting import TRIES, next_look
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
 
     from airflow_provider_scope.protocol.seen import History
-    from airflow_provider_scope.sources.files.arrival import Arrival, NextLook
+    from airflow_provider_scope.sources.files.arrival import Arrival
     from airflow_provider_scope.values import FileEntry
+    from airflow_provider_scope.waiting import NextLook
 
 PATTERNS = (r".*\.ss$",)
 STABLE_FOR_SECONDS = 30.0
@@ -292,15 +294,15 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
                 problem = err
                 self.log.warning("Could not look for the files (%d): %s", failures, _shown(err))
             is_news = arrival is not None and arrival.is_complete and fingerprint != reported
-            step = self._next(problem, failures, is_news=is_news)
-            if step.status == "waiting":
-                await self._sleep(step.seconds)
-                continue
-            return self._event(step, arrival, problem), fingerprint
+            if is_news:
+                return self._event("arrived", arrival, problem), fingerprint
+            look = self._next(problem, failures)
+            if look.status != "waiting":
+                return self._event(look.status, arrival, problem), fingerprint
+            await self._sleep(look.seconds)
 
-    def _next(self, problem: Exception | None, failures: int, *, is_news: bool) -> NextLook:
+    def _next(self, problem: Exception | None, failures: int) -> NextLook:
         return next_look(
-            is_complete=is_news,
             failures=failures,
             can_retry=can_retry(problem),
             # A watcher has nobody to tell of a failure: each of its events makes a Dag run.
@@ -311,11 +313,11 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
             jitter=random.random(),  # noqa: S311 - spreads looks, guards nothing
         )
 
-    def _event(self, step: NextLook, arrival: Arrival | None, problem: Exception | None) -> dict[str, Any]:
+    def _event(self, status: str, arrival: Arrival | None, problem: Exception | None) -> dict[str, Any]:
         if self.deadline is None and arrival:
             return arrival.to_xcom()
-        event: dict[str, Any] = {"status": step.status}
-        if step.status == "arrived" and arrival:
+        event: dict[str, Any] = {"status": status}
+        if status == "arrived" and arrival:
             event["found"] = arrival.to_xcom()
         if arrival:
             event["text"] = _short(arrival.text)

@@ -15,14 +15,14 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.scope.jobs import next_step
+from airflow_provider_scope.waiting import next_look, outcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from airflow_provider_scope.engines.manager import WatchedJobs
-    from airflow_provider_scope.scope.jobs import Job
     from airflow_provider_scope.stores.protocol import Storage
+    from airflow_provider_scope.waiting import Job
 
 OVER = ("failed", "success", "skipped", "upstream_failed", "removed")
 """States after which nobody comes back for a job."""
@@ -31,6 +31,8 @@ SHORTEST_HOLD_SECONDS = 10.0
 deferred is processed after the task was queued again."""
 UNREACHABLE_SECONDS = 900.0
 """How long no look at a job may succeed before its trigger fires."""
+LONGEST_RETRY_SECONDS = 60.0
+"""Between two looks at a job that brought no answer."""
 
 
 class JobTrigger(BaseTrigger):
@@ -149,19 +151,20 @@ class JobTrigger(BaseTrigger):
                     self.log.warning("the job %s could not be checked: %s", self.job_id, err)
                     if time.time() - answered > UNREACHABLE_SECONDS:
                         return "service unreachable"
-                step = next_step(
-                    job,
+                if job and outcome(job) != "waiting":
+                    return outcome(job)
+                look = next_look(
+                    failures=failures,
+                    tries=None,
                     now=time.time(),
                     deadline=self.deadline,
                     interval_seconds=interval,
-                    failures=failures,
+                    longest_retry_seconds=LONGEST_RETRY_SECONDS,
                     jitter=random.random(),  # noqa: S311 - spreads looks, guards nothing
                 )
-                if step.timed_out:
+                if look.status != "waiting":
                     return "deadline"
-                if step.outcome != "waiting":
-                    return step.outcome
-                if await self._waits_for_plan(step.seconds):
+                if await self._waits_for_plan(look.seconds):
                     return "waits for its next plan"
         finally:
             self._leave(looks)

@@ -23,9 +23,9 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError, JobRunningError, ScopeJobFailedError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
-from airflow_provider_scope.scope.jobs import Job, outcome
 from airflow_provider_scope.specs import FileSource, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.triggers import job as job_trigger
+from airflow_provider_scope.waiting import Job, outcome
 from tests.scope.conftest import ROOT, start_emulator, world
 from tests.support.stand_in import stand_in
 
@@ -129,7 +129,7 @@ def test_a_deferred_wait_looks_as_often_as_the_task_or_else_the_connection_says(
         intervals.append(interval_seconds)
         raise RuntimeError
 
-    monkeypatch.setattr(job_trigger, "next_step", stop)
+    monkeypatch.setattr(job_trigger, "next_look", stop)
     job = Job(job_id="j", name="n", state="Running", result="None")
     monkeypatch.setattr("airflow_provider_scope.hooks.scope.ScopeHook.get_job", lambda *_: job)
     with pytest.raises(RuntimeError):

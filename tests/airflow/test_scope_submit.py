@@ -28,9 +28,10 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.operators import scope_submit
 from airflow_provider_scope.operators.base import TaskDeferralError
 from airflow_provider_scope.operators.scope_submit import ScopeSubmitJobOperator
-from airflow_provider_scope.scope.jobs import NewJob, outcome
+from airflow_provider_scope.scope.jobs import NewJob
 from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.triggers import job as job_trigger
+from airflow_provider_scope.waiting import outcome
 from tests.docs.pages import DOCS, section
 from tests.scope.conftest import start_emulator, world
 from tests.support.stand_in import stand_in

@@ -14,15 +14,15 @@ from pyarrow import parquet
 
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.scope.client import AdlaClient
-from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.stores.calls import Repeating, Token, Tokens
 from airflow_provider_scope.stores.http import HttpClient
+from airflow_provider_scope.waiting import outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from airflow_provider_scope.scope.jobs import Job
+    from airflow_provider_scope.waiting import Job
 
 ROWS = 3
 """Of each file."""

@@ -19,7 +19,8 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol.records import Attempt, Settlement
 from airflow_provider_scope.scope.fate import job_id
-from airflow_provider_scope.scope.jobs import NewJob, outcome
+from airflow_provider_scope.scope.jobs import NewJob
+from airflow_provider_scope.waiting import outcome
 from tests.docs.pages import DOCS, blocks, section
 from tests.scope.conftest import start_emulator, world
 from tests.support.delta_engine import DeltaEngine

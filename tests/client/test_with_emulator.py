@@ -7,8 +7,9 @@ import pytest
 from airflow_provider_scope.emulator import Emulator, Fault
 from airflow_provider_scope.exceptions import JobMismatchError, ServiceOutcomeUnknownError
 from airflow_provider_scope.scope.client import AdlaClient
-from airflow_provider_scope.scope.jobs import NewJob, Related, outcome
+from airflow_provider_scope.scope.jobs import NewJob, Related
 from airflow_provider_scope.stores.webhdfs import WebHdfsClient
+from airflow_provider_scope.waiting import outcome
 from tests.client.server import client_of
 
 ID = "d2a5c7d4-0d0f-4d4b-8a6c-2a0d5f1f3f10"

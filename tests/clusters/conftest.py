@@ -28,7 +28,7 @@ from tests.support import kubernetes, livy, yarn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_scope.scope.jobs import Job
+    from airflow_provider_scope.waiting import Job
     from tests.support.hdfs import Hdfs
 
 POD = {

@@ -15,10 +15,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.engines.cluster import ClusterEngine
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError
-from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.stores import http
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.triggers.job import JobTrigger
+from airflow_provider_scope.waiting import outcome
 from tests.clusters.conftest import a_context
 from tests.support.processes import eventually
 

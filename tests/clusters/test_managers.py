@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_provider_scope.engines.livy import Livy
 from airflow_provider_scope.exceptions import SparkJobFailedError
-from airflow_provider_scope.scope.jobs import outcome
+from airflow_provider_scope.waiting import outcome
 from tests.clusters.conftest import a_context
 from tests.support import yarn
 from tests.support.processes import eventually

@@ -19,11 +19,10 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.log import CheckpointLog
-from airflow_provider_scope.scope.jobs import Job
-from airflow_provider_scope.scope.submission import JobWait
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.specs import SparkEngine
 from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.waiting import Job, JobWait
 from tests.crash.number_world import NumberInTurnDeltaWorld
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import DeltaEngine
@@ -207,6 +206,7 @@ class ClusterWorld(DeltaWorld):
             clock=lambda: 0.0,
             sleep=lambda _: None,
             random=lambda: 0.0,
+            report=print,
             forgets_ended=True,
         )
         return GatedEngine(

@@ -13,7 +13,8 @@ from tests.crash.scope_disk import ScopeDiskWorld
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_provider_scope.scope.jobs import Job, NewJob
+    from airflow_provider_scope.scope.jobs import NewJob
+    from airflow_provider_scope.waiting import Job
     from tests.support.faulty_storage import Gate
 
 POLL_SECONDS = 0.02

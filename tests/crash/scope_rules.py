@@ -14,7 +14,7 @@ from airflow_provider_scope.scope import engine as scope_engine
 from airflow_provider_scope.scope import jobs as decisions
 from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.fate import Finding, JobFates, job_id
-from airflow_provider_scope.scope.jobs import outcome
+from airflow_provider_scope.waiting import outcome
 from tests.crash import rules
 from tests.crash.rules import Rule
 from tests.crash.scope_schedules import play

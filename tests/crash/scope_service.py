@@ -17,14 +17,16 @@ from airflow_provider_scope.exceptions import (
     ServiceUnavailableError,
 )
 from airflow_provider_scope.scope.engine import ScopeRunner
-from airflow_provider_scope.scope.jobs import Job, JobError, NewJob
-from airflow_provider_scope.scope.submission import JobSettings, JobWait
+from airflow_provider_scope.scope.submission import JobSettings
 from airflow_provider_scope.specs.engine import VOID_NAME
 from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.waiting import Job, JobError, JobWait
 from tests.support.faulty_storage import Call, Gate, LostAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from airflow_provider_scope.scope.jobs import NewJob
 
 TIMEOUT_SECONDS = 36_000.0
 Flaw = Literal["", "before", "between", "unclosed", "after"]
@@ -220,6 +222,7 @@ def scope_runner(world: Any, gate: Gate, timeout_seconds: float = TIMEOUT_SECOND
             clock=lambda: world.now,
             sleep=lambda seconds: world.sleep(gate, seconds),
             random=lambda: 0.0,
+            report=print,
         ),
         settings=JobSettings(name="load", au=1, priority=1, run_id=str(uuid.uuid4())),
         script=world.script,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.report import RunReport
     from airflow_provider_scope.protocol.run import MicroBatchExecution
     from airflow_provider_scope.scope.engine import ScopeRunner
-    from airflow_provider_scope.scope.jobs import Job
+    from airflow_provider_scope.waiting import Job
 
 __all__ = ["start_emulator"]
 

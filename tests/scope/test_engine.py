@@ -20,7 +20,7 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.records import Attempt
 from airflow_provider_scope.scope.fate import job_id
-from airflow_provider_scope.scope.jobs import outcome
+from airflow_provider_scope.waiting import outcome
 
 SLOW = {"state_seconds": {"Running": 3600.0}}
 

@@ -26,7 +26,8 @@ from tests.crash.scope_world import ScopeWorld
 from tests.support.faulty_storage import DiedError, after, before, die, open_gate
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.scope.jobs import Fate, Outcome
+    from airflow_provider_scope.scope.jobs import Fate
+    from airflow_provider_scope.waiting import Outcome
 
 PIPELINE = "4f0e4a50-93a4-4a3f-9ab4-0d9f1f0c6a11"
 

@@ -21,7 +21,7 @@ from airflow_provider_scope.exceptions import (
     TableGoneError,
 )
 from airflow_provider_scope.protocol import acceptance
-from airflow_provider_scope.scope.jobs import outcome
+from airflow_provider_scope.waiting import outcome
 
 if TYPE_CHECKING:
     from tests.scope.conftest import World

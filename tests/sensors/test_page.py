@@ -9,8 +9,8 @@ import textwrap
 from typing import Any
 
 from airflow_provider_scope.sensors.adls_gen1 import BACKSTOP_SECONDS, AdlsGen1FileSensor
-from airflow_provider_scope.sources.files.arrival import FIRST_RETRY_SECONDS, TRIES, next_look
 from airflow_provider_scope.triggers.gen1_files import AdlsGen1FilesTrigger
+from airflow_provider_scope.waiting import FIRST_RETRY_SECONDS, TRIES, next_look
 from tests.docs.pages import DOCS, ROOT, blocks, code, rows, section
 
 PAGE = DOCS / "sensor.md"

@@ -182,7 +182,7 @@ def test_what_cannot_be_listed_is_tried_five_times_and_is_an_error_then(world, t
 def test_what_cannot_be_listed_fails_a_task_that_is_skipped_without_files(
     run_dag, world, deferrable, monkeypatch
 ):
-    monkeypatch.setattr("airflow_provider_scope.sources.files.arrival.FIRST_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("airflow_provider_scope.waiting.FIRST_RETRY_SECONDS", 0.0)
     world.open(denied_paths=("/landing",))
     world.land(1)
 
@@ -205,7 +205,7 @@ def test_what_the_trigger_could_not_look_at_is_raised_as_what_it_was():
 
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_trouble_that_passes_is_tried_again(run_dag, world, deferrable, monkeypatch):
-    monkeypatch.setattr("airflow_provider_scope.sources.files.arrival.FIRST_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("airflow_provider_scope.waiting.FIRST_RETRY_SECONDS", 0.0)
     world.open(faults=[{"kind": "status", "op": "liststatus", "times": 9}])
     world.land(1)
 

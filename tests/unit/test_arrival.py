@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_provider_scope.protocol.seen import History
-from airflow_provider_scope.sources.files.arrival import Requirements, absent, arrived, next_look
+from airflow_provider_scope.sources.files.arrival import Requirements, absent, arrived
 from tests.support.values import a_file, below_in
 
 NOW = 100_000
@@ -165,45 +165,3 @@ def test_the_fingerprint_differs_with_a_file_its_time_or_its_size(other):
 
     assert one == look(a_file("a.ss")).fingerprint()
     assert one != look(*other).fingerprint()
-
-
-# ---- what comes next --------------------------------------------------------------------------------
-
-
-def test_a_complete_arrival_ends_the_wait_also_after_the_deadline():
-    assert next_look(is_complete=True, now=9.0, deadline=5.0) == ("arrived", 0.0)
-
-
-def test_an_incomplete_arrival_is_looked_at_again_after_the_interval():
-    assert next_look(interval_seconds=60, now=0, deadline=1_000) == ("waiting", 60)
-    assert next_look(interval_seconds=60, jitter=1.0) == ("waiting", 72)
-
-
-def test_the_last_look_is_at_the_deadline():
-    assert next_look(interval_seconds=60, now=970, deadline=1_000) == ("waiting", 30)
-    assert next_look(interval_seconds=60, now=1_000, deadline=1_000) == ("timed out", 0.0)
-
-
-@pytest.mark.parametrize(("failures", "seconds"), [(1, 10), (2, 20), (3, 40), (4, 80)])
-def test_each_failure_doubles_the_time_to_the_next_look(failures, seconds):
-    assert next_look(failures=failures, interval_seconds=60) == ("waiting", seconds)
-
-
-def test_the_fifth_failure_in_a_row_ends_the_wait():
-    assert next_look(failures=5).status == "failed"
-
-
-def test_a_failure_that_stays_ends_the_wait_at_once():
-    assert next_look(failures=1, can_retry=False).status == "failed"
-
-
-def test_at_the_deadline_a_look_without_an_answer_is_a_failure_and_not_a_timeout():
-    assert next_look(failures=1, now=5.0, deadline=5.0).status == "failed"
-
-
-@pytest.mark.parametrize("failures", [5, 6, 7, 1_000_000])
-def test_without_a_limit_failures_are_waited_out_for_up_to_10_minutes_each(failures):
-    assert next_look(failures=failures, can_retry=False, tries=None) == (
-        "waiting",
-        {5: 160, 6: 320}.get(failures, 600),
-    )

@@ -5,17 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_scope.exceptions import ServiceProtocolError
-from airflow_provider_scope.scope.jobs import (
-    Job,
-    JobError,
-    NewJob,
-    NextStep,
-    Related,
-    next_step,
-    outcome,
-    parse_job,
-    parse_time,
-)
+from airflow_provider_scope.scope.jobs import NewJob, Related, parse_job, parse_time
+from airflow_provider_scope.waiting import Job, JobError, outcome
 
 RECORDED = {
     "jobId": "d2a5c7d4-0d0f-4d4b-8a6c-2a0d5f1f3f10",
@@ -160,46 +151,6 @@ def test_a_result_means_nothing_before_the_job_has_ended(state, result):
 )
 def test_a_job_that_ended_has_the_outcome_of_its_result_and_never_succeeds_by_default(result, expected):
     assert outcome(job("Ended", result)) == expected
-
-
-def test_a_running_job_is_looked_at_again_after_the_interval_and_never_before():
-    steps = [
-        next_step(job("Running"), now=0, deadline=None, interval_seconds=10, jitter=jitter)
-        for jitter in (0.0, 0.5, 1.0)
-    ]
-
-    assert [round(step.seconds, 6) for step in steps] == [10.0, 11.0, 12.0]
-    assert {(step.outcome, step.timed_out) for step in steps} == {("waiting", False)}
-
-
-def test_looks_without_an_answer_become_rarer_up_to_a_minute():
-    waits = [
-        next_step(None, now=0, deadline=None, interval_seconds=5, failures=failures).seconds
-        for failures in (1, 2, 3, 4, 5000)
-    ]
-
-    assert waits == [10.0, 20.0, 40.0, 60.0, 60.0]
-
-
-def test_an_interval_of_more_than_a_minute_is_kept_when_looks_fail():
-    assert next_step(None, now=0, deadline=None, interval_seconds=300, failures=3).seconds == 300.0
-
-
-def test_no_wait_goes_beyond_the_deadline():
-    assert next_step(job("Running"), now=97, deadline=100, interval_seconds=10) == NextStep("waiting", 3)
-
-
-def test_a_job_that_still_runs_at_the_deadline_has_timed_out():
-    assert next_step(job("Running"), now=100, deadline=100, interval_seconds=10) == NextStep(
-        "waiting", timed_out=True
-    )
-    assert next_step(None, now=101, deadline=100, interval_seconds=10, failures=1).timed_out
-
-
-def test_a_job_that_has_ended_is_over_whatever_the_deadline_says():
-    step = next_step(job("Ended", "Succeeded"), now=200, deadline=100, interval_seconds=10)
-
-    assert step == NextStep("succeeded")
 
 
 def test_the_body_of_a_submission_has_what_the_service_asks_for():

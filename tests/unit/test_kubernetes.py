@@ -15,7 +15,7 @@ from airflow.sdk import Connection
 from airflow_provider_scope.engines.jobs import jobs_of, manager_of
 from airflow_provider_scope.engines.kubernetes import Kubernetes
 from airflow_provider_scope.exceptions import InputError, ServiceAuthError, ServiceUnavailableError
-from airflow_provider_scope.scope.jobs import outcome
+from airflow_provider_scope.waiting import outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.protocol.seen import NAMED_AT_MOST, Tally
 from airflow_provider_scope.sources.files.discovery import Rules, candidates, unseen
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 
 NAMES_LIMIT_BYTES = 3072
 """JSON of the names in a result: with the rest it stays under the 4 KiB of an XCom."""
-
-TRIES = 5
-"""Looks in a row that bring no answer before a wait fails."""
-
-FIRST_RETRY_SECONDS = 10.0
-LONGEST_RETRY_SECONDS = 600.0
 
 _NEVER_TOO_YOUNG = 2**63
 
@@ -137,46 +131,3 @@ def _lacking(files: Sequence[FileEntry], requirements: Requirements, now_ms: int
             f"{requirements.stable_for_ms / 1000:g} s without a change, the last was {age:g} s ago"
         )
     return lacking
-
-
-class NextLook(NamedTuple):
-    """What to do after a look: wait ``seconds``, or stop."""
-
-    status: Literal["waiting", "arrived", "timed out", "failed"]
-    seconds: float = 0.0
-
-
-def next_look(
-    *,
-    is_complete: bool = False,
-    failures: int = 0,
-    can_retry: bool = True,
-    tries: int | None = TRIES,
-    now: float = 0.0,
-    deadline: float | None = None,
-    interval_seconds: float = 0.0,
-    jitter: float = 0.0,
-) -> NextLook:
-    """Decide after one look.
-
-    :param failures: How many looks in a row brought no answer, this one included. Each doubles the time
-        to the next one. What was not seen is never "nothing there": at the deadline it is a failure.
-    :param can_retry: Whether another look can bring the answer that this one did not.
-    :param tries: Looks in a row without an answer at the most; None never gives up.
-    :param now: Wall clock, seconds since the epoch.
-    :param deadline: The same clock; None is never.
-    :param jitter: A random number from 0 to 1; it makes a wait longer by up to a fifth, so that many
-        waits do not look at the same moment.
-    """
-    if is_complete:
-        return NextLook("arrived")
-    if failures and tries is not None and (not can_retry or failures >= tries):
-        return NextLook("failed")
-    if deadline is not None and now >= deadline:
-        return NextLook("failed" if failures else "timed out")
-    seconds = interval_seconds
-    if failures:
-        # The exponent is bounded, so that a long outage does not overflow.
-        seconds = min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10), LONGEST_RETRY_SECONDS)
-    seconds *= 1 + 0.2 * jitter
-    return NextLook("waiting", seconds if deadline is None else min(seconds, deadline - now))

@@ -1,14 +1,17 @@
-"""Waiting for a job that was cancelled ends, whatever the service does."""
+"""When a wait looks again, and when it ends, whatever the service does."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_provider_scope.exceptions import JobNotEndedError
-from airflow_provider_scope.scope.jobs import Job, NewJob
-from airflow_provider_scope.scope.submission import CANCEL_SECONDS, JobWait
+from airflow_provider_scope.waiting import CANCEL_SECONDS, Job, JobWait, next_look
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.scope.jobs import NewJob
 
 
 @dataclass
@@ -45,6 +48,7 @@ def wait_on(service: Service) -> JobWait:
         clock=lambda: service.now,
         sleep=service.sleep,
         random=lambda: 0.0,
+        report=print,
     )
 
 
@@ -104,3 +108,59 @@ def test_a_job_over_its_time_is_cancelled_although_something_else_could_end_the_
     assert job
     assert job.result == "Cancelled"
     assert service.cancelled_at == [1_060.0]
+
+
+def test_a_job_that_ended_is_over_although_nobody_looked_before_its_deadline() -> None:
+    service = Service(ends_after=0.0, now=2_000.0)
+
+    job = wait_on(service).wait("j", "of batch 3")
+
+    assert job
+    assert service.cancelled_at == []
+
+
+# ---- one look ----
+
+
+def test_what_has_not_ended_is_looked_at_again_after_the_interval_and_never_before():
+    assert next_look(interval_seconds=60, now=0, deadline=1_000) == ("waiting", 60)
+    assert next_look(interval_seconds=60, jitter=1.0) == ("waiting", 72)
+
+
+def test_the_last_look_is_at_the_deadline():
+    assert next_look(interval_seconds=60, now=970, deadline=1_000) == ("waiting", 30)
+    assert next_look(interval_seconds=60, now=1_000, deadline=1_000) == ("timed out", 0.0)
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 10), (2, 20), (3, 40), (4, 80)])
+def test_each_failure_doubles_the_time_to_the_next_look(failures, seconds):
+    assert next_look(failures=failures, interval_seconds=60) == ("waiting", seconds)
+
+
+def test_the_fifth_failure_in_a_row_ends_the_wait():
+    assert next_look(failures=5).status == "failed"
+
+
+def test_a_failure_that_stays_ends_the_wait_at_once():
+    assert next_look(failures=1, can_retry=False).status == "failed"
+
+
+def test_at_the_deadline_a_look_without_an_answer_is_a_failure_and_not_a_timeout():
+    assert next_look(failures=1, now=5.0, deadline=5.0).status == "failed"
+
+
+@pytest.mark.parametrize("failures", [5, 6, 7, 1_000_000])
+def test_without_a_limit_failures_are_waited_out_for_up_to_10_minutes_each(failures):
+    assert next_look(failures=failures, can_retry=False, tries=None) == (
+        "waiting",
+        {5: 160, 6: 320}.get(failures, 600),
+    )
+
+
+def test_a_wait_can_have_its_own_longest_time_between_looks_without_an_answer() -> None:
+    waits = [
+        next_look(failures=failures, tries=None, longest_retry_seconds=60).seconds
+        for failures in (1, 3, 4, 5_000)
+    ]
+
+    assert waits == [10, 40, 60, 60]
