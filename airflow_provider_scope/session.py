@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark.sql import DataFrame
 
 from airflow_provider_scope.delta.probe import probe
+from airflow_provider_scope.delta.spec import TableSpec
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.protocol import repair
@@ -326,7 +327,7 @@ class _Session(Engine):
             table=work.table,
             checkpoint=work.checkpoint,
             batches=(),
-            schema_evolution="widen",
+            spec=TableSpec(schema_evolution="widen"),
             write=for_plan(self.write),
             first=work.first,
             fence=fence,

@@ -216,9 +216,6 @@ def ours(spark: SparkSession, kind: Kind, files: list[Path], table: Path) -> Non
         source=FileSource(roots="/in", format=kind.format, columns=COLUMNS, options=kind.options),
         sql="SELECT * FROM @data",
         sql_params={},
-        table_columns=None,
-        partition_by=(),
-        properties={},
     )
     with redirect_stdout(io.StringIO()):
         app.run(spark, plan)

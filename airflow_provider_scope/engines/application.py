@@ -30,6 +30,7 @@ _SHIPPED = (
     "delta/__init__.py",
     "delta/commit.py",
     "delta/schema.py",
+    "delta/spec.py",
     "delta/write_rules.py",
     "protocol/__init__.py",
     "protocol/bad_records.py",

@@ -6,7 +6,7 @@ import logging
 import shutil
 import tempfile
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from airflow_provider_scope.exceptions import (
     SparkJobFailedError,
     StorageError,
 )
-from airflow_provider_scope.expectations import expectations
 from airflow_provider_scope.protocol.engine import Engine
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.spark import plan as plans
@@ -100,12 +99,8 @@ class PlanEngine(Engine):
             replaces=isinstance(ingest.write, Replace),
             sql=ingest.sql,
             sql_params=ingest.sql_params,
-            table_columns=with_own_columns(declared(table.columns), ingest.write),
+            spec=replace(table, columns=with_own_columns(declared(table.columns), ingest.write)),
             write=for_plan(ingest.write),
-            partition_by=tuple(table.partition_by),
-            properties=dict(table.properties or {}),
-            schema_evolution=table.schema_evolution,
-            expect=expectations(table.expect),
             quarantines=tuple(quarantines),
             first=work.first,
             fence=fence,

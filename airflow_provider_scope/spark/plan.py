@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from airflow_provider_scope.columns import declared, with_hints
+from airflow_provider_scope.delta.spec import TableSpec
 from airflow_provider_scope.exceptions import CheckpointVersionError
-from airflow_provider_scope.expectations import Expectation
+from airflow_provider_scope.expectations import expectations
 from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
 from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.sources.kinds import AnySource
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.expectations import Level
+    from airflow_provider_scope.expectations import Expectation, Level
     from airflow_provider_scope.sources.spec import SourceSpec
 
 FORMAT = 1
@@ -49,11 +50,8 @@ class Plan:
     """Whether each batch takes the place of all rows: then a feed gives its source's rows, and no changes."""
     sql: str = ""
     sql_params: dict[str, Any] = field(default_factory=dict)
-    table_columns: dict[str, str] | None = None
-    partition_by: tuple[str, ...] = ()
-    properties: dict[str, str] = field(default_factory=dict)
-    schema_evolution: str = "fail"
-    expect: dict[str, Expectation] = field(default_factory=dict)
+    spec: TableSpec = field(default_factory=TableSpec)
+    """As the user wrote it; its columns are with those that the write adds."""
     quarantines: tuple[str, ...] = ()
     """The tables that ever took what could not be loaded; the last one does now."""
     write: dict[str, Any] = field(default_factory=dict)
@@ -94,6 +92,25 @@ class Plan:
     def has_quarantine(self) -> bool:
         """Whether what cannot be loaded is put aside."""
         return self.source is not None and self.source.puts_bad_records_aside
+
+    @property
+    def table_columns(self) -> dict[str, str] | None:
+        """The declared columns of the table."""
+        return declared(self.spec.columns)
+
+    @property
+    def schema_evolution(self) -> str:
+        """What happens with columns and types that the table does not have."""
+        return self.spec.schema_evolution
+
+    @property
+    def expect(self) -> dict[str, Expectation]:
+        """The rules for the rows of the SELECT."""
+        return expectations(self.spec.expect)
+
+    def with_spec(self, **fields: Any) -> Plan:
+        """Return the plan with other fields of the table."""
+        return replace(self, spec=replace(self.spec, **fields))
 
     def rules(self, *levels: Level) -> dict[str, Expectation]:
         """Return the rules of ``expect`` with one of these levels."""
@@ -212,9 +229,9 @@ def decode(data: bytes) -> Plan:
             kept="the table and the log; nothing was written",
             do="install the same version of airflow-provider-scope on the worker and where Spark runs",
         )
-    for name in ("batches", "quarantines", "partition_by"):
+    for name in ("batches", "quarantines"):
         value[name] = tuple(value[name])
-    value["expect"] = {name: Expectation(**rule) for name, rule in value["expect"].items()}
+    value["spec"] = TableSpec(**value["spec"])
     if source := value["source"]:
         value["source"] = _SOURCES[source.pop("kind")](**source)
     return Plan(**value)

@@ -109,7 +109,7 @@ def _mended(plan: Plan, entry: OffsetEntry, error: ScopeProviderError) -> tuple[
     source = plan.source
     if isinstance(source, FileSource) and isinstance(error, BadFileError | BadRecordError):
         sorting = replace(source, bad_records="quarantine", max_bad_records=None, max_bad_share=None)
-        sorted_plan = replace(plan, source=sorting, expect=relaxed(plan.expect, "quarantine"))
+        sorted_plan = replace(plan.with_spec(expect=relaxed(plan.expect, "quarantine")), source=sorting)
         if sorted_plan != plan and not plan.has_to_infer:
             return sorted_plan, entry
         bad_files = error.files if isinstance(error, BadFileError) else {}
@@ -117,7 +117,7 @@ def _mended(plan: Plan, entry: OffsetEntry, error: ScopeProviderError) -> tuple[
         return (plan, others) if bad_files and others.files and others != entry else None
     if isinstance(error, BadRecordError):  # of a rule: it counts all rows then
         warning = relaxed(plan.expect, "warn")
-        return (replace(plan, expect=warning), entry) if warning != plan.expect else None
+        return (plan.with_spec(expect=warning), entry) if warning != plan.expect else None
     if isinstance(source, JdbcSource) and isinstance(error, CursorError) and error.columns:
         options = {**(source.options or {})}
         types = [options.get("customSchema"), *(f"`{name}` STRING" for name in error.columns)]
@@ -197,7 +197,7 @@ class _Target(Target):
             return super()._fitted(entry, rows, metadata)
         except InputError as err:
             self.findings.refuse(err)
-            plan = replace(self.plan, table_columns=None)
+            plan = self.plan.with_spec(columns=None)
             made, evolution = shaping.fit_to_table(plan, rows, None)
             return Fitted(made, evolution, [], makes_table=True)
 

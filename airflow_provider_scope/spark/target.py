@@ -217,14 +217,15 @@ class Target:
                     "full_refresh=True, without the files that cannot be read: nothing has been loaded yet",
                 )
             empty = self.spark.createDataFrame([], columns)
-            partitions = None if metadata else [*self.plan.partition_by]
+            partitions = None if metadata else [*self.plan.spec.partition_by]
             batch = self._batch(transaction.entry, empty, partition_by=partitions)
             # Some writes delete rows that a batch does not have, and this one was not read.
             return self._commit(transaction, WRITES["append"], batch, notes, abandoned=abandoned)
 
     def _batch(self, entry: OffsetEntry, rows: DataFrame, **more: Any) -> Batch:
         # Delta's writer takes no other properties when it makes a table.
-        properties = {k: v for k, v in self.plan.properties.items() if k.lower().startswith("delta.")}
+        declared = self.plan.spec.properties or {}
+        properties = {k: v for k, v in declared.items() if k.lower().startswith("delta.")}
         overwrites = entry.mode == "overwrite"
         return Batch(rows=rows, overwrites=overwrites, where=entry.where, properties=properties, **more)
 
@@ -246,10 +247,10 @@ class Target:
         """Check the columns that partition a table that is made with these columns."""
         names = {name.lower() for name in columns}
         problem, listed = None, ", ".join(columns)
-        for name in self.plan.partition_by:
+        for name in self.plan.spec.partition_by:
             if name.lower() not in names:
                 problem = f"partition_by names {name!r}, which is not a column of the table: {listed}."
-        if names == {name.lower() for name in self.plan.partition_by}:
+        if names == {name.lower() for name in self.plan.spec.partition_by}:
             problem = (
                 f"partition_by names all columns of the table, {listed}: its files would have no column."
             )
@@ -259,7 +260,7 @@ class Target:
                 kept="everything; the table was not created or changed, and the batch stays logged",
                 do="correct partition_by, or the columns of the SELECT",
             )
-        return [*self.plan.partition_by]
+        return [*self.plan.spec.partition_by]
 
     def _prepare(self, metadata: dict[str, Any]) -> None:
         """Set the declared properties, once, and refuse a table that forgets transactions."""
@@ -275,9 +276,9 @@ class Target:
                 do=f"ALTER TABLE delta.`{self.plan.table}` UNSET TBLPROPERTIES "
                 "('delta.setTransactionRetentionDuration')",
             )
-        if self.plan.properties:
+        if declared := self.plan.spec.properties:
             stored_properties = metadata.get("configuration", {})
-            self._alter(missing_properties(self.plan.properties, stored_properties, self.log.protocol()))
+            self._alter(missing_properties(declared, stored_properties, self.log.protocol()))
         self._prepared = True
 
     def _alter(self, properties: dict[str, str]) -> None:
@@ -304,12 +305,12 @@ class Target:
     def _check_partitions(self, partitions: Sequence[str]) -> None:
         # Delta keeps a name as the SELECT that made the table has it.
         declared, existing = (
-            [name.lower() for name in names] for names in (self.plan.partition_by, partitions)
+            [name.lower() for name in names] for names in (self.plan.spec.partition_by, partitions)
         )
         if declared and declared != existing:
             raise InputError(
                 f"The table {self.plan.table} is partitioned by {list(partitions)!r}; declared is "
-                f"{list(self.plan.partition_by)!r}.",
+                f"{list(self.plan.spec.partition_by)!r}.",
                 kept=NO_ROW_WRITTEN,
                 do="declare the table's partitioning, or run once with full_refresh=True",
             )

@@ -1,5 +1,6 @@
 """What users write: frozen, validated values, or plain dicts of the same fields."""
 
+from airflow_provider_scope.delta.spec import TableSpec
 from airflow_provider_scope.expectations import Expectation
 from airflow_provider_scope.sources.cursor.spec import Cursor, JdbcSource, TableSource
 from airflow_provider_scope.sources.feed.spec import CdfSource
@@ -7,7 +8,6 @@ from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.specs.dbt_scope import from_dbt_scope
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.ingest import Checkpoint
-from airflow_provider_scope.specs.table import TableSpec
 from airflow_provider_scope.specs.write import Merge, Replace, Scd2
 
 __all__ = [

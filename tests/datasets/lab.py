@@ -73,9 +73,6 @@ class Lab:
             ),
             sql=self.case.sql,
             sql_params={},
-            table_columns=None,
-            partition_by=(),
-            properties={},
         )
         return plans.decode(plans.encode(plan))
 

@@ -54,9 +54,7 @@ def test_columns_come_out_of_specs_dicts_and_the_plan_file_in_their_order(
         source=ingest.source,
         sql=ingest.sql,
         sql_params={},
-        table_columns=declared(ingest.table.columns),
-        partition_by=(),
-        properties={},
+        spec=ingest.table,
     )
 
     read = plans.decode(plans.encode(plan))

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from airflow_provider_scope.delta.spec import TableSpec
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.expectations import expectations
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.sources.files.spec import FileSource
@@ -36,16 +36,18 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 FILES = {item.name for item in fields(FileSource)}
+TABLE = {item.name for item in fields(TableSpec)} - FILES
 
 
 def changed(plan: Plan, **changes: Any) -> Plan:
     """Return a plan with other values; what belongs to the files goes there."""
     of_files = {name: changes.pop(name) for name in FILES & {*changes}}
-    if "expect" in changes:
-        changes["expect"] = expectations(changes["expect"])
+    of_table = {name: changes.pop(name) for name in TABLE & {*changes}}
+    if "table_columns" in changes:
+        of_table["columns"] = changes.pop("table_columns")
     if changes.pop("infers_columns", False):
         changes["inferred_columns"], of_files["columns"] = of_files.get("columns"), "infer"
-    return replace(plan, source=replace(plan.files, **of_files), **changes)
+    return replace(plan.with_spec(**of_table), source=replace(plan.files, **of_files), **changes)
 
 
 class Bench:
@@ -63,9 +65,6 @@ class Bench:
             source=FileSource(roots="/in", format="parquet"),
             sql="SELECT * FROM @data",
             sql_params={},
-            table_columns=None,
-            partition_by=(),
-            properties={},
             quarantines=(f"file://{self.table}_quarantine",),
         )
 

@@ -74,7 +74,7 @@ def commit(
 ) -> None:
     """Commit the rows of a SELECT as a batch."""
     evolution = of_batch.pop("schema_evolution", "fail")
-    target = Target(bench.spark, replace(bench.plan, write=write, schema_evolution=evolution))
+    target = Target(bench.spark, replace(bench.plan.with_spec(schema_evolution=evolution), write=write))
     gone = bench.spark.sql(deleted) if deleted else None
     commit_once(
         target.plan,

@@ -146,10 +146,10 @@ def test_a_table_holds_what_the_model_says_after_each_load(session: Any, tmp_pat
     for number in range(LOADS):
         load = history.load(number)
         try:
-            bench.plan = replace(bench.plan, **history.plan)
+            bench.plan = bench.plan.with_spec(**history.table)
             seq += run(bench, table, load, seq, f"load{number}")
         except Exception as err:
-            about = f"{load.argued} {load.names} {history.plan}"
+            about = f"{load.argued} {load.names} {history.table}"
             raise AssertionError(
                 f"MERGE_SEED={seed}, load {number}: {err}\n{about}\n{load.types}\n{load.rows}"
             ) from err

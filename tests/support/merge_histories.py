@@ -257,8 +257,8 @@ class History:
         }
 
     @property
-    def plan(self) -> dict[str, Any]:
-        """Fields of the plan beside the write."""
+    def table(self) -> dict[str, Any]:
+        """Fields of the ``TableSpec``."""
         properties = {}
         if self.mapped:
             properties["delta.columnMapping.mode"] = "name"

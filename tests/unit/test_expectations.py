@@ -71,7 +71,8 @@ def test_a_rule_without_a_level_follows_the_source() -> None:
         "warns": Expectation("a", on_violation="warn"),
         "fails": Expectation("a", on_violation="fail"),
     }
-    plan = Plan(pipeline="p", table="t", checkpoint="c", batches=(), source=FILES, expect=rules)
+    spec = TableSpec(expect=rules)
+    plan = Plan(pipeline="p", table="t", checkpoint="c", batches=(), source=FILES, spec=spec)
     sorting, of_table = replace(plan, source=ASIDE), replace(plan, source=TABLE)
 
     assert [*plan.rules("fail")] == [*of_table.rules("fail")] == ["plain", "fails"]

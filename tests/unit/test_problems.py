@@ -17,6 +17,7 @@ from airflow_provider_scope.spark.files.listing import (
     unreadable_footers,
 )
 from airflow_provider_scope.spark.plan import Plan
+from airflow_provider_scope.specs import TableSpec
 from airflow_provider_scope.values import FileEntry, FileSlice
 
 DAMAGED = (
@@ -107,7 +108,7 @@ def plan_of(*, schema_evolution: str = "fail", **files: Any) -> Plan:
         batches=(3,),
         source=source,
         inferred_columns={"a": "int"} if source.infers_columns else None,
-        schema_evolution=schema_evolution,
+        spec=TableSpec(schema_evolution=schema_evolution),
     )
 
 

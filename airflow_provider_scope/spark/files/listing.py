@@ -290,7 +290,7 @@ def choices(plan: Plan, err: BadFileError | BadRecordError) -> str:
     lines = [hint or "correct the declaration (`columns`, `options`)"]
     if plan.infers_columns and not plan.has_to_infer:
         has_new_keys = any(fault.startswith(UNDECLARED) or "CSV header" in fault for fault in faults or ())
-        if has_new_keys and replace(plan, schema_evolution="add").extends_columns != plan.extends_columns:
+        if has_new_keys and plan.with_spec(schema_evolution="add").extends_columns != plan.extends_columns:
             lines.append(
                 'set table=TableSpec(schema_evolution="add"): columns that come later are added to the '
                 "table, as texts, or with the types in `schema_hints`"

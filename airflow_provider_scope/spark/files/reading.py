@@ -288,7 +288,7 @@ def first_in_its_file(
             return other is not None and other.rule == record.rule
 
         by_words = {user_sql.words(name, rule): {name: rule} for name, rule in plan.expect.items()}
-        plan = replace(plan, expect=by_words[record.rule])  # no other rule is to fail before it
+        plan = plan.with_spec(expect=by_words[record.rule])  # no other rule is to fail before it
         failing = _first_failing(spark, plan, entry, source, is_same)
         again = bad_record(whole_text(failing.error)) if failing else None
         return replace(again, file=failing.file, number=failing.number) if failing and again else record
