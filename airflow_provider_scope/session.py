@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import DataFrame
 
-from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.delta.spec import TableSpec
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import InputError
@@ -27,6 +26,7 @@ from airflow_provider_scope.protocol.commands import Address
 from airflow_provider_scope.protocol.derived import AuditFiles
 from airflow_provider_scope.protocol.engine import Engine
 from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import OneSlice, Request, Source

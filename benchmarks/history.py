@@ -40,11 +40,11 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 from airflow_provider_scope.delta.log import newest_version
-from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.protocol import dry_run, records, takeover
 from airflow_provider_scope.protocol.derived import AuditFiles, Segments, rows_of
 from airflow_provider_scope.protocol.engine import Engine
 from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry, Pipeline, TableIdentity
 from airflow_provider_scope.protocol.retention import Segment, to_merge
 from airflow_provider_scope.protocol.run import MicroBatchExecution

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.columns import declared, split_columns
-from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.places import quarantine_of
 from airflow_provider_scope.engines.server import ServedHook
@@ -25,6 +24,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol.engine import Engine
 from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.settings import EXACT_AT_START
 from airflow_provider_scope.specs import Replace

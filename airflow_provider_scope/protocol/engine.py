@@ -56,7 +56,7 @@ class Engine(ABC):
     def probe(
         self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
     ) -> TableState:
-        """Look at the table; see ``delta.probe.probe``."""
+        """Look at the table; see ``protocol.probe.probe``."""
 
     @abstractmethod
     def run(self, work: Work, entries: Sequence[OffsetEntry], more: More | None = None) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_scope.delta.log import newest_version
-from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
@@ -17,6 +16,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol import recovery, repair
 from airflow_provider_scope.protocol.engine import Engine, Work
+from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.protocol.records import Attempt, Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import files_text

@@ -20,6 +20,7 @@ from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.records import notes
 from airflow_provider_scope.spark import server, settings, storage
 from airflow_provider_scope.spark.session import with_settings
+from airflow_provider_scope.spark.shaping import naming_invalid_columns
 from airflow_provider_scope.spark.storage import LOCAL
 from airflow_provider_scope.sql import literal, quoted
 
@@ -275,10 +276,12 @@ class Transaction:
         :param notes: What the commit says of the batch beside that, for its record.
         :return: The table's version, or None if Delta skipped the write because the batch is there.
         :raises BatchNotInTableError: Nothing was committed.
+        :raises InputError: The table can have no columns of their names.
         :raises UnknownRowsError: The rows were, without the number.
         """
         commit_notes = {"abandoned": abandoned, "pipeline": self.pipeline, "seq": self.entry.seq, **notes}
-        version = write(batch, Commit(self.log, (self.pipeline, self.entry.seq), commit_notes))
+        with naming_invalid_columns(batch.rows, self.log.table):
+            version = write(batch, Commit(self.log, (self.pipeline, self.entry.seq), commit_notes))
         if self.is_committed():
             return version
         if version is not None:

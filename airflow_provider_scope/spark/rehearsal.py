@@ -94,7 +94,7 @@ def _attempt(
     :return: The batch as if that were mended; None if nothing is left to be found.
     """
     target = _Target(spark, plan, findings)
-    transaction = _Transaction(target.log, plan.pipeline, entry, findings)
+    transaction = _Transaction(target.log, plan.pipeline, entry, plan, findings)
     try:
         commit(plan, target, transaction)
     except ScopeProviderError as error:
@@ -151,6 +151,7 @@ class _Log(DeltaLog):
 class _Transaction(Transaction):
     """In place of a batch's transaction: its rows are read, and shown to Delta without one of them."""
 
+    plan: Plan
     findings: Findings
 
     def commit(
@@ -163,8 +164,34 @@ class _Transaction(Transaction):
     ) -> int | None:
         warned = {rule: RuleCount(**rows) for rule, rows in notes.get("warned", {}).items()}
         self.findings.warned = lines(warned)
-        write(batch, _Commit(self.log, (self.pipeline, self.entry.seq), {**notes}, self.findings))
+        try:
+            _show_to_delta(self.plan, self.log, batch)
+        except InputError as err:
+            self.findings.refuse(err)
+        with shaping.naming_invalid_columns(batch.rows, self.log.table):
+            write(batch, _Commit(self.log, (self.pipeline, self.entry.seq), {**notes}, self.findings))
         return None
+
+
+def _show_to_delta(plan: Plan, log: DeltaLog, batch: Batch) -> None:
+    """Make a table with the columns of a batch in the checkpoint of the plan, for Delta's own checks.
+
+    :raises InputError: Delta allows a name of them in no table, or in none like this.
+    """
+    if batch.partition_by is None and not batch.brings_columns:
+        return
+    metadata = log.metadata() or {}
+    mapping = {_MAPPING: metadata.get("configuration", {}).get(_MAPPING)}
+    properties = {**{name: value for name, value in mapping.items() if value}, **batch.properties}
+    empty = replace(
+        batch,
+        rows=batch.rows.sparkSession.createDataFrame([], batch.rows.schema),
+        partition_by=batch.partition_by or [],
+        properties=properties,
+    )
+    with shaping.naming_invalid_columns(batch.rows, plan.table):
+        writer = empty.writer().mode("overwrite").option("overwriteSchema", "true")
+        writer.save(f"{plan.checkpoint}/shape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,41 +234,6 @@ class _Target(Target):
         except InputError as err:
             self.findings.refuse(err)
             return []
-
-    def _commit(
-        self,
-        transaction: Transaction,
-        write: Write,
-        batch: Batch,
-        notes: Mapping[str, Any],
-        *,
-        abandoned: bool = False,
-    ) -> int | None:
-        try:
-            self._show_to_delta(batch)
-        except InputError as err:
-            self.findings.refuse(err)
-        return super()._commit(transaction, write, batch, notes, abandoned=abandoned)
-
-    def _show_to_delta(self, batch: Batch) -> None:
-        """Make a table with the columns of a batch in the checkpoint of the plan, for Delta's own checks.
-
-        :raises InputError: Delta allows a name of them in no table, or in none like this.
-        """
-        if batch.partition_by is None and not batch.brings_columns:
-            return
-        metadata = self.log.metadata() or {}
-        mapping = {_MAPPING: metadata.get("configuration", {}).get(_MAPPING)}
-        properties = {**{name: value for name, value in mapping.items() if value}, **batch.properties}
-        empty = replace(
-            batch,
-            rows=self.spark.createDataFrame([], batch.rows.schema),
-            partition_by=batch.partition_by or [],
-            properties=properties,
-        )
-        with shaping.naming_invalid_columns(batch.rows, self.plan.table):
-            writer = empty.writer().mode("overwrite").option("overwriteSchema", "true")
-            writer.save(f"{self.plan.checkpoint}/shape")
 
 
 class _Quarantine(Quarantine):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.delta.schema import Evolution
     from airflow_provider_scope.protocol.records import OffsetEntry
-    from airflow_provider_scope.spark.commit import Transaction, Write
+    from airflow_provider_scope.spark.commit import Transaction
     from airflow_provider_scope.spark.held import Keys
     from airflow_provider_scope.spark.plan import Plan
 
@@ -132,7 +132,7 @@ class Target:
             )
             settings = {_WIDENS_BY_ITSELF: "always"} if evolution.widened else {}
             with self._noticing_changes_of(metadata), with_settings(self.spark, settings):
-                version = self._commit(transaction, WRITES[kind], batch, notes or {})
+                version = transaction.commit(WRITES[kind], batch, notes or {})
             if metadata is None and (made := self.log.metadata()):
                 self._prepare(made)  # the properties that the writer does not take
             if version is not None and (summary := evolution.summary()):
@@ -220,7 +220,7 @@ class Target:
             partitions = None if metadata else [*self.plan.spec.partition_by]
             batch = self._batch(transaction.entry, empty, partition_by=partitions)
             # Some writes delete rows that a batch does not have, and this one was not read.
-            return self._commit(transaction, WRITES["append"], batch, notes, abandoned=abandoned)
+            return transaction.commit(WRITES["append"], batch, notes, abandoned=abandoned)
 
     def _batch(self, entry: OffsetEntry, rows: DataFrame, **more: Any) -> Batch:
         # Delta's writer takes no other properties when it makes a table.
@@ -228,18 +228,6 @@ class Target:
         properties = {k: v for k, v in declared.items() if k.lower().startswith("delta.")}
         overwrites = entry.mode == "overwrite"
         return Batch(rows=rows, overwrites=overwrites, where=entry.where, properties=properties, **more)
-
-    def _commit(
-        self,
-        transaction: Transaction,
-        write: Write,
-        batch: Batch,
-        notes: Mapping[str, Any],
-        *,
-        abandoned: bool = False,
-    ) -> int | None:
-        with shaping.naming_invalid_columns(batch.rows, self.plan.table):
-            return transaction.commit(write, batch, notes, abandoned=abandoned)
 
     # ---- the table itself ----------------------------------------------------------------------
 

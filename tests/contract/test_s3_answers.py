@@ -11,13 +11,13 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from airflow_provider_scope.delta.log import newest_version
-from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import (
     InputError,
     SourceUnreadableError,
     StorageError,
     TableUnreadableError,
 )
+from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.stores.s3 import S3Calls, S3Storage

@@ -16,8 +16,8 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_scope.columns import split_columns
-from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError
+from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.spark import app, structs
 from airflow_provider_scope.spark.files import inference
 from airflow_provider_scope.spark.target import Target

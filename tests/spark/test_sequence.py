@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import InputError, MergeKeyError
+from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.spark.test_merge_rules import load, merge, refused, stored
 

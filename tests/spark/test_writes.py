@@ -10,8 +10,8 @@ import delta
 import pytest
 from deltalake import DeltaTable, Transaction
 
-from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import BatchNotInTableError, TableDivergedError, UnknownRowsError
+from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.spark import settings as core_settings
 from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.files.reading import over, read

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError
+from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.stores.protocol import open_storage
 from airflow_provider_scope.values import check_as_logged
 from tests.support.batch_loop import BatchLoop, ConflictError

@@ -15,9 +15,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from airflow_provider_scope.delta import log as delta_log
-from airflow_provider_scope.delta import probe as delta_probe
 from airflow_provider_scope.delta.log import newest_version, table_columns
-from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
@@ -25,6 +23,8 @@ from airflow_provider_scope.exceptions import (
     TableUnreadableError,
 )
 from airflow_provider_scope.hooks.stores import store_of
+from airflow_provider_scope.protocol import probe as table_probe
+from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.protocol.records import TableIdentity
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE, TableState
 from airflow_provider_scope.scope.fate import changes
@@ -106,7 +106,7 @@ class Two:
 
     def same_since(self, baseline: tuple[TableIdentity | None, int]) -> TableState:
         """See that both show the batches since a record that the whole log shows, and give them."""
-        with mock.patch.object(delta_probe, "newest_commits", return_value=None):
+        with mock.patch.object(table_probe, "newest_commits", return_value=None):
             whole = probe(self.here, PIPELINE, baseline, DISK)
         assert probe(self.here, PIPELINE, baseline, DISK) == whole
         assert probe(self.there, PIPELINE, baseline, self.storage) == whole

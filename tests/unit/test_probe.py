@@ -11,8 +11,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from airflow_provider_scope.delta import log as delta_log
-from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import TableUnreadableError
+from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:
