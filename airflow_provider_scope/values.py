@@ -443,8 +443,8 @@ class CursorSlice(WithoutFiles):
     def text(self) -> str:
         ends = [f"{word} {value.partition(':')[2]}" for word, value in self._ends() if value]
         pinned = "" if self.version is None else f", version {self.version} of the source"
-        rest = "from the last value on" if self.before else "from the beginning"
-        return f"{self.column} {' '.join(ends) or rest}{pinned}"
+        beginning = "from the last value on" if self.before else "from the beginning"
+        return f"{self.column} {' '.join(ends) or beginning}{pinned}"
 
     def _ends(self) -> tuple[tuple[str, str | None], tuple[str, str | None]]:
         after = "after" if (self.first or "").startswith("open ") else "from"

@@ -261,8 +261,8 @@ def _blocking(view: LogView, entry: OffsetEntry) -> list[str]:
     if repair.settled(view, entry):
         return []
     lines = [line for line in map(_blocking_text, entry.slice.audited) if line]
-    rest = [f"and {len(lines) - SHOWN_AT_MOST:,} more"] if len(lines) > SHOWN_AT_MOST else []
-    return [*lines[:SHOWN_AT_MOST], *rest]
+    more = [f"and {len(lines) - SHOWN_AT_MOST:,} more"] if len(lines) > SHOWN_AT_MOST else []
+    return [*lines[:SHOWN_AT_MOST], *more]
 
 
 def _blocking_text(file: FileEntry) -> str:

@@ -460,22 +460,22 @@ class Account:
 
         :raises PathError: The path leads out of the account, or its scheme is not known.
         """
-        scheme, separator, rest = uri.partition("://")
+        scheme, separator, place = uri.partition("://")
         if not separator:
-            scheme, rest = ("file", uri[5:]) if uri.startswith("file:/") else ("", uri)
+            scheme, place = ("file", uri[5:]) if uri.startswith("file:/") else ("", uri)
         if scheme in ("abfss", "abfs"):
-            authority, _, path = rest.partition("/")
+            authority, _, path = place.partition("/")
             container, at, _ = authority.partition("@")
             if not (container and at):
                 raise PathError(f"{uri} has no container.")
             return self.path(parts_of(f"{container}/{path}"))
         if scheme in ("adl", "swebhdfs", "webhdfs"):
-            return self.path(parts_of(rest.partition("/")[2]))
+            return self.path(parts_of(place.partition("/")[2]))
         if scheme not in ("", "file"):
             raise PathError(f"{uri}: the scheme {scheme} is not known to the emulator.")
-        candidate = Path("/", *parts_of(rest))
+        candidate = Path("/", *parts_of(place))
         if candidate.is_relative_to(self.root) and self.contains(candidate):
             return candidate
         if scheme == "file":
             raise PathError(f"{uri} lies outside of the account directory.")
-        return self.path(parts_of(rest))
+        return self.path(parts_of(place))

@@ -217,6 +217,8 @@ def _job(pod: Mapping[str, Any]) -> Job:
 def _errors(status: Mapping[str, Any], states: Sequence[Mapping[str, Any]]) -> list[JobError]:
     """Return why a pod failed: what its machine did, such as ``Evicted``, and how its container ended."""
     ends = [state["terminated"] for state in states if "terminated" in state]
-    whys = [f"{one.get('reason')} {one.get('message') or ''}" for one in (status, *ends) if one.get("reason")]
+    reasons = [
+        f"{end.get('reason')} {end.get('message') or ''}" for end in (status, *ends) if end.get("reason")
+    ]
     codes = [f"exit code {end['exitCode']}" for end in ends]
-    return [JobError(error_id="", message=text.strip()) for text in (*whys, *codes)]
+    return [JobError(error_id="", message=text.strip()) for text in (*reasons, *codes)]

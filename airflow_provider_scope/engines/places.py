@@ -154,7 +154,7 @@ _TABLE_FILES = (
     *(f"_delta_log/{_NUMBER}{end}" for end in (".json", ".crc", ".checkpoint.parquet")),
     f"_delta_log/_sidecars/{_ID}.parquet",
     "_delta_log/_last_checkpoint",
-    *(f"_change_data/cdc-{rest.removeprefix('part-')}" for rest in DATA_FILES if rest.startswith("part-")),
+    *(f"_change_data/cdc-{name.removeprefix('part-')}" for name in DATA_FILES if name.startswith("part-")),
 )
 _CHECKPOINT_FILES = (
     *(f"{folder}/{_NUMBER}" for folder in ("offsets", "commits", "accepted", "quarantines", "schemas")),

@@ -138,14 +138,14 @@ class Yarn:
         What the machine's Java writes comes first, then what Python does.
         """
         app = self._newest([name]).get(name) or {}
-        base, _, rest = str(app.get("amContainerLogs") or "").partition("/node/containerlogs/")
-        if not rest:
+        base, _, container = str(app.get("amContainerLogs") or "").partition("/node/containerlogs/")
+        if not container:
             return ()
         lines: list[str] = []
         client = HttpClient(base, None, user=self._user, repeating=Repeating(retries=0))
         with closing(client), suppress(ServiceError, InputError):
             for file in ("stderr", "stdout"):
-                target = f"/ws/v1/node/containerlogs/{rest.partition('/')[0]}/{file}"
+                target = f"/ws/v1/node/containerlogs/{container.partition('/')[0]}/{file}"
                 answer = client.request(
                     "GET", target, doing="read its log", params={"size": f"-{_LOG_BYTES}"}
                 )

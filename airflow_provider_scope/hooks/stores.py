@@ -65,8 +65,8 @@ def open_hdfs(uri: str, conn_id: str | None, connection: Connection | None) -> S
     from airflow_provider_scope.stores.webhdfs import WebHdfsClient
 
     fields = fields_of(conn_id, connection)
-    scheme, _, rest = uri.partition("://")
-    authority = rest.partition("/")[0]
+    scheme, _, place = uri.partition("://")
+    authority = place.partition("/")[0]
     host = authority.rpartition(":")[0]
     if fields:
         # The connection may name both namenodes of a pair.

@@ -122,15 +122,15 @@ def _parsed(command: str | Sequence[str]) -> tuple[ActionCommand, argparse.Names
         del words[:2]
     if not words:
         raise validation.bad("command", command, "a command and its arguments")
-    name, *rest = words
+    name, *arguments = words
     commands = _commands()
     validation.one_of("command", name, [*commands])
     parser = _Parser(prog=f"airflow scope {name}", add_help=False)
-    is_template = any(map(is_deferred, rest))
+    is_template = any(map(is_deferred, arguments))
     for arg in commands[name].args:
         kwargs = {k: v for k, v in arg.kwargs.items() if not (is_template and k in ("type", "choices"))}
         parser.add_argument(*arg.flags, **kwargs)
-    return commands[name], parser.parse_args(rest)
+    return commands[name], parser.parse_args(arguments)
 
 
 def _check(command: Any) -> None:

@@ -87,7 +87,7 @@ class Address:
         if name not in OPTIONS:
             return match[0]
         count = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
-        named, rest = words[:count], words[count:]
+        named, options = words[:count], words[count:]
         if name == "plan" and not named and self.task:
             named = [*self.task]
         elif name not in _WITHOUT_TABLE:
@@ -97,6 +97,6 @@ class Address:
                 named.append(str(self.batch))
         for option in OPTIONS[name]:
             value, flag = getattr(self, option), f"--{option.replace('_', '-')}"
-            if value is not None and flag not in rest:
-                rest = [flag, *([] if value is True else [str(value)]), *rest]
-        return f"`airflow scope {name}{''.join(f' {shlex.quote(word)}' for word in (*named, *rest))}`"
+            if value is not None and flag not in options:
+                options = [flag, *([] if value is True else [str(value)]), *options]
+        return f"`airflow scope {name}{''.join(f' {shlex.quote(word)}' for word in (*named, *options))}`"

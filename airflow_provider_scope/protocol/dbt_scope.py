@@ -280,8 +280,8 @@ def take_over(
 
 def store_of(uri: str) -> str:
     """Return what stands before the path in a URI."""
-    scheme, rest = uri.split("://", 1)
-    return f"{scheme}://{rest.split('/', 1)[0]}"
+    scheme, place = uri.split("://", 1)
+    return f"{scheme}://{place.split('/', 1)[0]}"
 
 
 def _check_roots(state: DbtScopeState, roots: Sequence[str], stores: Sequence[str]) -> None:

@@ -109,8 +109,8 @@ class Epoch:
 
 def uri_path(uri: str) -> str:
     """Return the path of a URI, with its leading slash."""
-    rest = uri.split("://", 1)[1]
-    return rest[rest.index("/") :]
+    place = uri.split("://", 1)[1]
+    return place[place.index("/") :]
 
 
 def watermark(entry: OffsetEntry, batch_id: int) -> bytes:

@@ -326,8 +326,8 @@ class AzureStorage:
 
         :raises InputError: The URI is of another account.
         """
-        container, _, rest = uri.removeprefix(SCHEME).partition("@")
-        host, _, name = rest.partition("/")
+        container, _, place = uri.removeprefix(SCHEME).partition("@")
+        host, _, name = place.partition("/")
         if not uri.startswith(SCHEME) or host != self._host:
             raise InputError(
                 f"The location {uri!r} does not belong to the account {self._host}.",

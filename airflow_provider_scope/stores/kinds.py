@@ -127,7 +127,7 @@ def kind_of(location: str) -> StoreKind:
 
 def place_of(uri: str) -> str:
     """Name what one ``Storage`` serves: a disk, an account, a cluster, or a whole kind of store."""
-    scheme, _, rest = uri.partition("://")
+    scheme, _, place = uri.partition("://")
     if not kind_of(uri).is_per_host:
         return scheme
-    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"
+    return f"{scheme}://{place.partition('/')[0].rpartition('@')[2]}"

@@ -383,10 +383,10 @@ class WebHdfsClient:
         inside = path
         scheme, _, authority = self._root.partition("://")
         if path.startswith(f"{scheme}://"):
-            named, slash, rest = path.removeprefix(f"{scheme}://").partition("/")
+            named, slash, below = path.removeprefix(f"{scheme}://").partition("/")
             if named.casefold() != authority.casefold():
                 raise bad_path(path, f"a path of the account {authority}")
-            inside = slash + rest
+            inside = slash + below
         if inside and not inside.startswith("/"):
             raise bad_path(path, f"{self._root}/… or an absolute path")
         parts = [part for part in inside.split("/") if part]

@@ -176,8 +176,8 @@ class JobTrigger(BaseTrigger):
         is asked again for minutes.
         """
         end = time.monotonic() + seconds
-        while self.events and (rest := end - time.monotonic()) > 0:
-            pause = min(rest, SHORTEST_HOLD_SECONDS)
+        while self.events and (remaining := end - time.monotonic()) > 0:
+            pause = min(remaining, SHORTEST_HOLD_SECONDS)
             self._read = self._read or asyncio.create_task(self._asks_for_plan(self.events))
             await asyncio.wait({self._read}, timeout=pause)
             if self._read.done():
@@ -247,10 +247,10 @@ class Looks:
         if not isinstance(self.jobs, ListsJobs):
             return await asyncio.to_thread(self.jobs.get_job, job_id)
         async with self._lock:
-            rest = self._looked_at + interval / 2 - self._clock()
-            if rest > 0 and job_id not in self._asked:
-                await asyncio.sleep(rest)  # for a trigger that has just begun, there is no hurry
-            if rest <= 0 or job_id not in self._asked:
+            seconds = self._looked_at + interval / 2 - self._clock()
+            if seconds > 0 and job_id not in self._asked:
+                await asyncio.sleep(seconds)  # for a trigger that has just begun, there is no hurry
+            if seconds <= 0 or job_id not in self._asked:
                 self._asked = set(self.names)
                 try:
                     self._result = await asyncio.to_thread(self.jobs.get_jobs, sorted(self._asked))

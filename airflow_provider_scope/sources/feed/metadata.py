@@ -134,7 +134,7 @@ def _write_aside(folder: Path, data: pa.Table, pipeline: str, location: str, sto
     _write(str(folder), data, pipeline, is_new=not before)
     made = sorted(path for path in folder.rglob("*") if path.is_file() and path not in before)
     commits = [path for path in made if path.parent.name == "_delta_log" and path.suffix == ".json"]
-    rest = [path for path in made if path.parent.name == "_delta_log" and path not in commits]
+    other_files = [path for path in made if path.parent.name == "_delta_log" and path not in commits]
     for path in made:
         if path.parent.name != "_delta_log":
             storage.replace(f"{location}/{path.relative_to(folder).as_posix()}", path.read_bytes())
@@ -144,7 +144,7 @@ def _write_aside(folder: Path, data: pa.Table, pipeline: str, location: str, sto
             raise StorageError(
                 f"The commit {path.name} of {location} was written by somebody else in the meantime."
             )
-    for path in rest:
+    for path in other_files:
         storage.replace(f"{location}/_delta_log/{path.name}", path.read_bytes())
 
 

@@ -321,15 +321,15 @@ def interval_ms(text: str) -> int | None:
 
     :return: Milliseconds; None if it is none that Delta takes, such as one of months, or below 0.
     """
-    rest = text.strip().lower().removeprefix("interval ").strip()
+    amounts = text.strip().lower().removeprefix("interval ").strip()
     total, at = 0.0, 0
-    while at < len(rest):
-        part = _PART.match(rest, at)
+    while at < len(amounts):
+        part = _PART.match(amounts, at)
         if part is None:
             return None
         total += float(f"{part[1]}{part[2]}") * _UNIT_MS[part[3]]
         at = part.end()
-    return int(total) if rest and 0 <= total < _MOST_MS else None
+    return int(total) if amounts and 0 <= total < _MOST_MS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

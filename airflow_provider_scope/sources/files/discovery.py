@@ -215,8 +215,8 @@ def _in_hidden_folder(path: str, roots: Sequence[str]) -> bool:
     """
     if "/_" not in path and "/." not in path:
         return False
-    inner = [path[len(root) :] for root in roots if path.startswith(root.rstrip("/") + "/")]
-    return bool(inner) and all(any(map(is_hidden, rest.split("/")[:-1])) for rest in inner)
+    inside = [path[len(root) :] for root in roots if path.startswith(root.rstrip("/") + "/")]
+    return bool(inside) and all(any(map(is_hidden, place.split("/")[:-1])) for place in inside)
 
 
 def _unfit(name: str, file: FileEntry, streams: _Streams, rules: Rules) -> Reason | None:
