@@ -130,7 +130,6 @@ def get_scope_cli_commands() -> list[CLICommand]:
             _flag("--force", "Write over a file that exists"),
             _flag("--verify", "Start Spark, read the first batch, and show all in it that does not fit"),
             module="init",
-            function="init",
         ),
         _reading("status", "Show the log's tail, open batches and their jobs, watermark and table", _TABLE),
         _reading(
