@@ -12,15 +12,15 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.delta.log import newest_version
 from airflow_provider_scope.scope.fate import changes
-from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.scope.script import identity_of_marker
 from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.waiting import outcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from airflow_provider_scope.emulator import Emulator
-    from airflow_provider_scope.scope.jobs import Job
+    from airflow_provider_scope.waiting import Job
     from demo.airflow_home import Home
 
 ACCOUNT = "demo"

@@ -221,7 +221,7 @@ def _around(value: Any) -> tuple[str, str]:
         return f"{type(value).__name__}(", ")"
     if isinstance(value, dict):
         return "{", "}"
-    return "[]" if len(value) > 1 else ("", "")  # a spec makes a tuple of a single text
+    return ("[", "]") if len(value) > 1 else ("", "")  # a spec makes a tuple of a single text
 
 
 def _literal(value: Any) -> str:

@@ -133,7 +133,7 @@ def _format_of(uri: str, listing: Sequence[FileEntry], wanted: str | None) -> tu
     """
     parts = [file.path[len(uri) + 1 :].split("/") for file in listing]
     names = [path[-1] for path in parts if not any(map(is_hidden, path))]
-    patterns = [(kind, usual_pattern(kind), None) for kind in _CONTENTS]
+    patterns: list[tuple[str, str, str | None]] = [(kind, usual_pattern(kind), None) for kind in _CONTENTS]
     patterns += [(kind, pattern, pattern) for kind, pattern in _OTHER_NAMES.items()]
     matching = {
         (kind, own): having
