@@ -112,7 +112,12 @@ OTHERS = [("other", [name]) for name in sorted(NAMES)]
 
 @pytest.mark.compiled
 @pytest.mark.parametrize(
-    ("write", "partition"), [("merge_key", ""), ("upsert", ""), ("scd2", ""), ("upsert", PARTITIONED)]
+    ("write", "partition"),
+    [
+        ("scd2", ""),
+        ("upsert", PARTITIONED),
+        *(pytest.param(write, "", marks=pytest.mark.loads) for write in ("merge_key", "upsert")),
+    ],
 )
 def test_a_row_is_found_by_keys_of_all_types_and_no_other_row_is(
     bench: Bench, write: str, partition: str

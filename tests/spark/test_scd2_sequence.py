@@ -125,7 +125,7 @@ def test_a_refresh_starts_the_history_over(bench: Bench) -> None:
     assert stored(bench, "text", *WINDOW) == [("c", 3, None)]
 
 
-@pytest.mark.parametrize("commits", [None, 1])
+@pytest.mark.parametrize("commits", [None, pytest.param(1, marks=pytest.mark.loads)])
 def test_a_feed_gives_a_version_for_each_commit(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int | None
 ) -> None:
