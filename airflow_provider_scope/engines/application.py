@@ -43,6 +43,7 @@ _SHIPPED = (
     "sources/*/spec.py",
     "sources/*/state.py",
     "sources/cursor/databases.py",
+    "sources/files/csv_options.py",
     "stores/__init__.py",
     "stores/kinds.py",
     "spark",

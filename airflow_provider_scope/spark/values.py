@@ -12,6 +12,7 @@ the same value is written: zeros at the end of a fraction, an exponent, the zone
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,6 +72,9 @@ class Converted:
     """Whether a text that is not NULL is a value of the type; None if every text is."""
 
 
+_SEPARATORS = ("decimalseparator", "thousandsseparator")
+
+
 def convert(
     text: str, kind: T.DataType, column: str, options: Mapping[str, str], *, comes_back: bool = False
 ) -> Converted:
@@ -79,15 +83,35 @@ def convert(
     :param text: SQL of the text.
     :param column: The column's name, for the error.
     :param options: The reader's options, their names in lower case: ``dateformat``, ``timestampformat``,
-        ``timestampntzformat``, ``timezone``, ``nanvalue``, ``positiveinf``, ``negativeinf``.
+        ``timestampntzformat``, ``timezone``, ``nanvalue``, ``positiveinf``, ``negativeinf``, and how numbers
+        are written: ``decimalseparator``, ``thousandsseparator``.
     :param comes_back: Whether only a text that comes back as it is is a value of the type.
     :raises InputError: There is no strict reading of text as this type.
     """
+    if isinstance(kind, T.NumericType) and not options.keys().isdisjoint(_SEPARATORS):
+        return _with_separators(text, kind, column, options, comes_back=comes_back)
     converted = _convert(text, kind, column, options)
     if not comes_back or converted.is_exact is None:
         return converted
     is_same = _comes_back(text, kind, converted.value, options)
     return Converted(converted.value, f"({is_same} AND {converted.is_exact})")
+
+
+def _with_separators(
+    text: str, kind: T.DataType, column: str, options: Mapping[str, str], *, comes_back: bool
+) -> Converted:
+    """Convert a text such as ``1.234,56`` to a number: a point or a comma in another place makes it none."""
+    fraction, thousands = (options.get(name) for name in _SEPARATORS)
+    digits = rf"[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})+|[0-9]+" if thousands else "[0-9]+"
+    point = re.escape(fraction or ".")
+    number = rf"^\s*[-+]?(?:{digits})?(?:{point}[0-9]*)?(?:[eE][-+]?[0-9]+)?\s*$"
+    plain = f"replace({text}, {literal(thousands)}, '')" if thousands else text
+    plain = f"replace({plain}, {literal(fraction)}, '.')" if fraction else plain
+    others = {name: value for name, value in options.items() if name not in _SEPARATORS}
+    converted = convert(plain, kind, column, others, comes_back=comes_back)
+    # What has no digit may be a name, such as NaN.
+    is_number = f"({_matches(text, number)} OR NOT {_matches(text, '[0-9]')})"
+    return Converted(converted.value, f"({is_number} AND {converted.is_exact})")
 
 
 def _convert(text: str, kind: T.DataType, column: str, options: Mapping[str, str]) -> Converted:

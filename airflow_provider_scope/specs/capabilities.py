@@ -258,6 +258,7 @@ IN_JOBS = (
     Refusal(_SCOPE, Case("source.extra_columns", "ignore"), _ON_SPARK),
     Refusal(_SCOPE, Case("source.rescued_data_column", GIVEN), _ON_SPARK),
     Refusal(_SCOPE, Case("source.partition_columns", GIVEN), _ON_SPARK),
+    Refusal(_SCOPE, Case("source.options_by_pattern", GIVEN), _ON_SPARK),
     Refusal(_SCOPE, Case("source.missing_columns", "null"), _ON_SPARK),
     *(
         Refusal(_SCOPE, Case("source.format", kind), "use 'sstream'; or engine=SparkEngine()")

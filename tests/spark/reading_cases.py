@@ -54,6 +54,8 @@ def file_of(kind: str, columns: dict[str, Any]) -> bytes:
 PEOPLE = {"id": "int", "name": "string", "city": "string"}
 KEYS = {"id": "int", "name": "string"}
 HEADER = {"header": "true"}
+TOTAL = {"footer": "Total,.*"}
+COMMA = {"sep": ";", "decimalSeparator": ",", "thousandsSeparator": "."}
 ONE = {"v": "string"}
 
 
@@ -207,6 +209,31 @@ CSV = [
     csv("gzip, and not named so", gzip.compress(b"1,A,B\n" * 9), "odd"),
     csv("another separator", "1;A;B\n", "it has not the 3 fields"),
     csv("the same, with `sep`", "1;A;B\n", [(1, "A", "B")], PEOPLE, {"sep": ";"}),
+    csv(
+        "two lines before the header, with `skipRows`",
+        "Report\n\nof today,EUR\nid,name,city\n1,A,B\n",
+        [(1, "A", "B")],
+        PEOPLE,
+        {**HEADER, "skipRows": "2"},
+    ),
+    csv(
+        "one line before the header, with `skipRows` of two",
+        "Report\nid,name,city\n1,A,B\n",
+        "its header is not where it has to be",
+        PEOPLE,
+        {**HEADER, "skipRows": "2"},
+    ),
+    csv("a last line that `footer` matches", "1,A,B\nTotal,1\n", [(1, "A", "B")], PEOPLE, TOTAL),
+    csv(
+        "a last line that `footer` does not match", "1,A,B\nSum,1\n", "it has not the 3 fields", PEOPLE, TOTAL
+    ),
+    csv(
+        "a line that `footer` matches before the last",
+        "Total,1\n1,A,B\n",
+        "it has not the 3 fields",
+        PEOPLE,
+        TOTAL,
+    ),
     csv("without `columns`, all is text", "x,b\n01,\n", [("01", None)], None, HEADER),
 ]
 VALUES = [
@@ -221,6 +248,19 @@ VALUES = [
     typed("decimal(10,2)", "1.500", Decimal("1.50"), "`decimal(10,2)`, further zeros"),
     typed("decimal(10,2)", "1.239", "v is not decimal(10,2)", "`decimal(10,2)`, more digits"),
     typed("decimal(10,2)", "1,5", "v is not decimal(10,2)", "`decimal(10,2)`, a comma", options={"sep": ";"}),
+    typed(
+        "decimal(10,2)", "-1.234,5", Decimal("-1234.50"), "the same, with `decimalSeparator`", options=COMMA
+    ),
+    typed(
+        "decimal(10,2)",
+        "12.34,5",
+        "v is not decimal(10,2)",
+        "with it, thousands of two digits",
+        options=COMMA,
+    ),
+    typed("double", "1.5", "v is not double", "with it, a point", options=COMMA),
+    typed("double", "1,5e3", 1500.0, "with it, `double`", options=COMMA),
+    typed("int", "1.234", 1234, "with it, `int`", options=COMMA),
     typed("date", "2026-01-01", date(2026, 1, 1), "`date`"),
     typed("date", "1500-03-01", date(1500, 3, 1), "`date`, before 1582"),
     typed("date", "2026-01-01 xyz", "v is not date", "`date`, more text"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 
 import pyarrow as pa
 import pytest
@@ -182,3 +183,46 @@ def test_a_text_is_converted_once_for_its_check_and_its_value(bench):
     done = read(bench.spark, plan, entry)._jdf.queryExecution().optimizedPlan().toString()
     assert done.count("as decimal(10,2)") == 1
     assert done.count("as date)") == 1
+
+
+OWN_NAMES = [
+    *("created", "modified", "value", "file", "text", "line", "number", "place", "name", "keys"),
+    *("bad", "wrong", "record", "path", "p0", "x", "k", "v", "e"),
+]
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_columns_may_have_the_names_that_are_used_inside(bench, kind):
+    columns = {name: "struct<a: int>" if name == "bad" and kind == "json" else "string" for name in OWN_NAMES}
+    row = {name: f"{name}!" for name in OWN_NAMES}
+    text = ",".join(OWN_NAMES) + "\n" + ",".join(row.values()) + "\n"
+    if kind == "json":
+        row["bad"] = {"a": 1}
+        text = json.dumps(row)
+    plan = {"format": kind, "columns": columns, "partition_columns": {"d": "int"}}
+    plan |= {"options": {"header": "true", "footer": "T"}} if kind == "csv" else {}
+    sql = "SELECT *, source_file_uri, source_file_modified FROM @data"
+
+    read = bench.read(bench.batch(0, bench.text(f"d=1/a.{kind}", text)), **plan, sql=sql)
+    good, _ = bench.sort(bench.batch(0, bench.text(f"d=1/b.{kind}", text)), **plan, sql=sql)
+
+    assert [{name: row[name] for name in OWN_NAMES} for row in (*read, *good)] == [row, row]
+    if kind == "json":
+        odd = json.dumps(row | {"bad": {"a": 1, "zz": 2}})
+        error = bench.failure(bench.batch(0, bench.text(f"d=1/c.{kind}", odd)), reads=True, **plan)
+        assert "keys that are not declared: zz" in error.what
+
+
+def test_xml_is_loaded_as_text_that_the_select_takes_apart(bench):
+    """As the page says; an order that from_xml cannot read fails the batch, and its text is there."""
+    sql = """SELECT item.*, value AS xml FROM (
+      SELECT value, explode(from_xml(value, 'order array<struct<id: int, name: string>>',
+        map('mode', 'FAILFAST')).order) AS item FROM @data)"""
+    how = {"format": "text", "options": {"wholetext": "true"}, "sql": sql}
+    text = "<orders>\n<order><id>1</id><name>a</name></order><order><id>2</id><zz>9</zz></order></orders>"
+
+    rows = bench.read(bench.batch(0, bench.text("a.xml", text)), **how)
+    error = bench.failure(bench.batch(0, bench.text("b.xml", text.replace("2", "x"))), reads=True, **how)
+
+    assert rows == [{"id": 1, "name": "a", "xml": text}, {"id": 2, "name": None, "xml": text}]
+    assert "b.xml" in error.what

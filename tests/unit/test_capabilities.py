@@ -41,6 +41,10 @@ def made(source: Any = None, **changes: Any) -> Any:
             {"source": {"format": "csv", "columns": "a int", "rescued_data_column": "_rescued"}},
             "source.rescued_data_column='_rescued' is not possible",
         ),
+        (
+            {"source": {"format": "csv", "columns": "a int", "options_by_pattern": {"x": {"sep": ";"}}}},
+            "source.options_by_pattern is not possible with SCOPE jobs.",
+        ),
         ({"source": {"extra_columns": "ignore"}}, "source.extra_columns='ignore' is not possible"),
         ({"source": {"missing_columns": "null"}}, "source.missing_columns='null' is not possible"),
         ({"source": {"format": "orc"}}, "source.format='orc' is not possible with SCOPE jobs."),

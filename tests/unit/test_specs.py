@@ -32,7 +32,8 @@ BLOCK = "{% if params.x %}a{% endif %}"
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - the mistake that is refused
 RETENTION = "delta.setTransactionRetentionDuration"
 KEYS = (
-    "roots, patterns, format, columns, schema_hints, partition_columns, options, max_files_per_trigger, "
+    "roots, patterns, format, columns, schema_hints, partition_columns, options, options_by_pattern, "
+    "max_files_per_trigger, "
     "max_bytes_per_trigger, "
     "safety_buffer_seconds, starting_timestamp, late_files, on_changed_file, extra_columns, missing_columns, "
     "rescued_data_column, bad_records, max_bad_records, max_bad_share, fail_on_empty"
@@ -63,7 +64,7 @@ BAD: list[tuple[type[Any], str, Any, str, str]] = [
     (FileSource, "roots", Path("/in"), "roots=PosixPath('/in')", TEXTS),
     (FileSource, "roots", [Path("/in")], "roots=PosixPath('/in')", TEXT),
     (FileSource, "patterns", [], "patterns=[]", "at least one"),
-    (FileSource, "format", "xml", "format='xml'", FORMATS),
+    (FileSource, "format", "xlsx", "format='xlsx'", FORMATS),
     (FileSource, "format", None, "format=None", FORMATS),
     (FileSource, "columns", ["a"], "columns='a'", PAIR),
     (FileSource, "columns", {1: "int"}, "columns={1: 'int'}", MAPPING),
@@ -490,3 +491,79 @@ def test_a_field_that_a_spec_does_not_have_is_refused_with_the_one_that_may_be_m
 def test_columns_of_paths_are_no_columns_of_the_files(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         FileSource(**{"roots": "/in", "format": "json", "partition_columns": {"d": "date"}, **changes})
+
+
+CSV_FILES = {"roots": "/in", "format": "csv", "columns": "a int, b decimal(9,2)"}
+FORMS = {"_de": {"sep": ";"}, "_us": {}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rescued_data_column": "A"}, "a name that no other column has"),
+        ({"rescued_data_column": "source_file_uri"}, "a name that no other column has"),
+        ({"rescued_data_column": "_r", "partition_columns": "_r int"}, "a name that no other column has"),
+        ({"rescued_data_column": "_r", "columns": "_file_path string"}, "None with a column _file_path"),
+        ({"rescued_data_column": "_r", "columns": None}, "declare `columns`, or set columns='infer'"),
+        ({"rescued_data_column": "_r", "extra_columns": "ignore"}, "leave extra_columns out"),
+        *(
+            ({"rescued_data_column": "_r", "format": kind}, "it is for CSV, JSON and parquet files")
+            for kind in ("orc", "avro", "text", "sstream")
+        ),
+        *(
+            (
+                {"rescued_data_column": "_r", "format": "json", "options": options},
+                "from files in UTF-8 with one object on a line",
+            )
+            for options in ({"multiLine": "true"}, {"encoding": "latin1"}, {"allowComments": "true"})
+        ),
+    ],
+)
+def test_what_rescued_data_do_not_go_with_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        FileSource(**{**CSV_FILES, **changes})
+
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"options": {"skipRows": "0", "header": "true"}}, "a whole number, at least 1"),
+        ({"options": {"skiprows": "2"}}, "set header='true'"),
+        ({"options": {"skip_rows": "2", "header": "true"}}, "write 'skipRows'"),
+        ({"options": {"delimeter": ";"}}, "write 'delimiter'"),
+        ({"options": {"footer": "("}}, "a regular expression"),
+        ({"options": {"footer": "x"}, "columns": "infer"}, "declare `columns`"),
+        ({"options": {"footer": "x"}, "rescued_data_column": "_r"}, "leave one of the two out"),
+        ({"options": {"decimalSeparator": ";"}}, "expected '.' or ','"),
+        ({"options": {"thousandsSeparator": "."}}, "set decimalSeparator, too"),
+        ({"options": {"footer": "x"}, "format": "json"}, "it is for CSV files"),
+        ({"options_by_pattern": FORMS, "format": "json"}, "it is for CSV files"),
+        ({"options_by_pattern": FORMS, "columns": None}, "declare `columns`"),
+        ({"options_by_pattern": {"(": {}}}, "a regular expression"),
+        ({"options_by_pattern": {"_de": ";"}}, "a mapping"),
+        ({"options_by_pattern": {"_de": {"mode": "DROPMALFORMED"}}}, "rows that do not parse would vanish"),
+        ({"options_by_pattern": {"_de": {"sepp": ";"}}}, "write 'sep'"),
+        (
+            {"options_by_pattern": {"_de": {"skipRows": "1"}}, "options": {"header": "false"}},
+            "set header='true'",
+        ),
+        ({"format": "xml"}, "from_xml"),
+    ],
+)
+def test_options_of_csv_files_that_are_not_certain_are_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        FileSource(**{**CSV_FILES, **changes})
+
+    assert words in str(caught.value)
+
+
+def test_a_file_has_the_options_of_the_one_pattern_that_it_matches() -> None:
+    source = FileSource(**CSV_FILES, options={"Header": "true", "sep": ","}, options_by_pattern=FORMS)
+
+    assert source.options_of("/in/_us/a_de.csv") == ("_de", {"header": "true", "sep": ";"})
+    assert source.options_of("/in/a_us.csv") == ("_us", {"header": "true", "sep": ","})
+    for name in ("/in/_de/a.csv", "/in/_us_de.csv"):
+        with pytest.raises(InputError, match=name):
+            source.options_of(name)

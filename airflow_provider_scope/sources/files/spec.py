@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,9 +11,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import INFER, Columns, columns_from
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.sources.files import csv_options
 from airflow_provider_scope.sources.spec import SourceSpec
 from airflow_provider_scope.validation import Count, Flag, Instant, Several, Share, Whole
-from airflow_provider_scope.values import usual_pattern
+from airflow_provider_scope.values import base_name, usual_pattern
 
 FileFormat = Literal["sstream", "parquet", "csv", "json", "text", "orc", "avro"]
 LateFiles = Literal["ingest", "skip"]
@@ -26,6 +28,8 @@ _NOT_FORMATS = {
     "new rows, or CdfSource(table=…) for its changes",
     **dict.fromkeys(("jsonl", "ndjson"), "use format='json', which is one value on each line"),
     "tsv": "use format='csv' with options={'sep': '\\t'} and patterns",
+    "xml": "Spark's reader of XML drops text without a word. Use format='text' with options={'wholetext': "
+    "'true'}, and from_xml in `sql`; or convert the files to JSON before",
 }
 RESCUING_FORMATS = ("csv", "json", "parquet")
 """Formats for which ``rescued_data_column`` is possible."""
@@ -60,6 +64,15 @@ def _columns(argument: str, value: Any) -> Any:
     return value if value == INFER else columns_from(argument, value)
 
 
+def _by_pattern(argument: str, value: Any) -> Any:
+    validation.mapping(argument, value)
+    if value is not None and not validation.is_deferred(value):
+        validation.patterns(argument, [*value], ending="csv")
+        for pattern, options in value.items():
+            validation.mapping(f"{argument}[{pattern!r}]", options)
+    return value
+
+
 def _buffer(argument: str, value: Any) -> Any:
     seconds = validation.number(argument, value, at_least=0, whole=False)
     return SAFETY_BUFFER_SECONDS if seconds is None else seconds
@@ -84,7 +97,9 @@ class FileSource(SourceSpec):
     :param partition_columns: Columns whose values are in the folders of a file's path, as in
         ``d=2026-11-25/h=07``, in any form of ``columns``.
     :param options: Options of Spark's reader for the format. Those that would leave files or rows out are
-        refused.
+        refused. CSV files have more: ``csv_options.VALUES``.
+    :param options_by_pattern: For CSV files of several forms: regular expression -> further options of the
+        files in whose names it is found. Each file has to match exactly one.
     :param max_files_per_trigger: Files in one batch at the most. None is 1,000 on Spark, and the
         connection's (50) on SCOPE.
     :param max_bytes_per_trigger: Bytes in one batch at the most; a larger file is a batch of its own. None
@@ -122,6 +137,7 @@ class FileSource(SourceSpec):
     schema_hints: Annotated[Columns, columns_from] | None = None
     partition_columns: Annotated[Columns, columns_from] | None = None
     options: Mapping[str, str] | None = None
+    options_by_pattern: Annotated[Mapping[str, Mapping[str, str]], _by_pattern] | None = None
     max_files_per_trigger: Count | None = None
     max_bytes_per_trigger: Count | None = None
     safety_buffer_seconds: Annotated[float, _buffer] = SAFETY_BUFFER_SECONDS
@@ -141,8 +157,9 @@ class FileSource(SourceSpec):
         self._check_limits()
         if self.columns == INFER:
             _check_inferred(self.format, self.options)
-        if isinstance(self.options, Mapping):
-            check_options(self.options)
+        for argument, options in self._options().items():
+            check_options(options)
+            self._check_csv(argument, options)
         if isinstance(self.columns, Mapping):
             _check_columns("columns", self.columns)
         if isinstance(self.partition_columns, Mapping):
@@ -150,6 +167,62 @@ class FileSource(SourceSpec):
         self._check_hints()
         self._check_partitions()
         self._check_rescued()
+
+    def _options(self) -> dict[str, Mapping[str, Any]]:
+        """Map each argument with options to them."""
+        arguments = {"options": self.options}
+        if isinstance(self.options_by_pattern, Mapping):
+            by_pattern = self.options_by_pattern.items()
+            arguments |= {f"options_by_pattern[{pattern!r}]": options for pattern, options in by_pattern}
+        return {name: options for name, options in arguments.items() if isinstance(options, Mapping)}
+
+    def _check_csv(self, argument: str, options: Mapping[str, Any]) -> None:
+        """Check what only CSV files have: options by pattern, and some that Spark's reader does not have.
+
+        :param argument: With the options, which are beside those of all files.
+        """
+        if validation.is_deferred(self.format) or validation.is_deferred(self.columns):
+            return
+        common = csv_options.by_lower_name(self.options if isinstance(self.options, Mapping) else None)
+        by_pattern = ["options_by_pattern"] if argument != "options" else []
+        together = {**common, **csv_options.by_lower_name(options)}
+        own = [*by_pattern, *csv_options.own_names(together)]
+        if self.format != "csv":
+            if own:
+                do = "leave it out: it is for CSV files"
+                raise validation.bad(argument, own[0], f"other options with format={self.format!r}", do)
+            return
+        csv_options.check_spelling(argument, options)
+        if not by_pattern and self.options_by_pattern:
+            return  # these are checked beside those of each pattern
+        csv_options.check(argument, together)
+        of_lines = [name for name in own if name not in (csv_options.DECIMAL, csv_options.THOUSANDS)]
+        if of_lines and not isinstance(self.columns, Mapping):
+            do = "declare `columns`"
+            raise validation.bad(argument, of_lines[0], "other options without declared `columns`", do)
+        if of_lines and of_lines != by_pattern and self.rescued_data_column is not None:
+            do = "leave one of the two out"
+            raise validation.bad(argument, of_lines[-1], "other options with rescued_data_column", do)
+
+    def options_of(self, path: str) -> tuple[str, dict[str, Any]]:
+        """Choose the options of a file: those of all, and those of the pattern that it matches.
+
+        :return: The pattern, empty if there are none; and the options, by their names in lower case.
+        :raises InputError: It matches none of the patterns, or several.
+        """
+        common = csv_options.by_lower_name(self.options)
+        if not self.options_by_pattern:
+            return "", common
+        patterns = [pattern for pattern in self.options_by_pattern if re.search(pattern, base_name(path))]
+        if len(patterns) != 1:
+            words = f"the patterns {', '.join(map(repr, patterns))}" if patterns else "none of the patterns"
+            raise InputError(
+                f"The file {path} matches {words} of options_by_pattern.",
+                kept="the batches before it; this one wrote no row and stays logged",
+                do="correct the patterns: the name of each file has to match exactly one. `patterns` chooses "
+                "the files that are loaded at all",
+            )
+        return patterns[0], {**common, **csv_options.by_lower_name(self.options_by_pattern[patterns[0]])}
 
     def _check_rescued(self) -> None:
         name, columns = self.rescued_data_column, self.columns

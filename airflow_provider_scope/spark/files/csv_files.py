@@ -10,8 +10,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
+from airflow_provider_scope.sources.files.csv_options import VALUES, is_true
 from airflow_provider_scope.spark import storage
-from airflow_provider_scope.spark.files import formats, listing, text_files
+from airflow_provider_scope.spark.files import csv_edges, formats, listing, text_files
 from airflow_provider_scope.spark.files.formats import NUMBER, RECORD, Check, Records
 from airflow_provider_scope.spark.files.listing import (
     FILE,
@@ -93,7 +94,10 @@ def _reader_options(options: Mapping[str, str]) -> dict[str, str]:
     For a role that no character is to have, Spark takes U+0000, which a text may hold. So one was dropped
     from a field with a doubled quote (``charToEscapeQuoteEscaping``), or was a quote where there are none.
     """
-    reader_options = {**_STRICT, **options}
+    own = {name.lower() for name in VALUES}
+    reader_options = {**_STRICT, **{name: value for name, value in options.items() if name not in own}}
+    if csv_edges.has_edges(options):
+        reader_options["header"] = "false"  # it is not the first line, or is looked for with the others
     if reader_options["escape"] == reader_options.get("quote", '"'):
         reader_options.setdefault("chartoescapequoteescaping", "")
     roles = ("quote", "escape", "chartoescapequoteescaping")
@@ -106,8 +110,14 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     :raises BadFileError: A file has lines that the parser would not take for the records that they are.
     :raises BadRecordError: A quote is not closed, and bad records are not put aside.
     """
-    if source.has_own_headers and source.columns:
+    rescues_by_header = source.rescued_from and is_true(source.options.get("header"))
+    if source.columns and (source.has_own_headers or rescues_by_header):
         return _records_by_header(spark, entry, source, source.columns)
+    return _records_of_one_header(spark, entry, source)
+
+
+def _records_of_one_header(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
+    """Read files that all have the same header, or none."""
     paths = entry.paths
     options = _reader_options(source.options)
     columns = source.columns or columns_in_files(spark, entry, source.options)
@@ -129,7 +139,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
             spark, entry, columns, source, paths=sorted(whole), options=options | _MULTI_LINE
         )
     if by_line := [path for path in paths if path not in whole]:
-        rows = _texts(spark, by_line, options, columns)
+        rows = _texts(spark, entry, by_line, options, columns, source)
         pieces.append(_typed(rows, columns, source, unclosed, _OPEN))
     return pieces
 
@@ -163,8 +173,7 @@ def _records_by_header(
         keys = [name.lower() if source.rescued_from else name for name in names]
         texts = [T.StructField(name, T.StringType()) for name in names]
         own = T.StructType([declared.get(key, text) for key, text in zip(keys, texts, strict=True)])
-        alike = replace(source, columns=own, has_own_headers=False)
-        for piece in records(spark, entry.with_files(paths), alike):
+        for piece in _records_of_one_header(spark, entry.with_files(paths), replace(source, columns=own)):
             nulls = {field.name: f"CAST(NULL AS {field.dataType.simpleString()})" for field in columns}
             pieces.append(replace(piece, values=[*(nulls | dict(piece.values)).items()]))
     return pieces
@@ -237,11 +246,12 @@ def _records_with_open_quote(
     files = [row[FILE] for row in lines.where(quotes.leaves_open("value")).select(FILE).distinct().collect()]
     if not files:
         return {}
-    files = sorted(files) if source.quarantines else [min(files)]
+    before = csv_edges.lines_before_records(source.options)
+    files = sorted(files) if source.quarantines or before else [min(files)]
     in_file = Window.partitionBy(FILE).orderBy(NUMBER)
     with in_order(spark):
         lines = raw_lines(spark, [path_of(entry, file) for file in files], options)
-        lines = lines.select(FILE, "value", number_in_file().alias(NUMBER))
+        lines = lines.select(FILE, "value", (number_in_file() - before).alias(NUMBER)).where(f"{NUMBER} > 0")
         lines = lines.where(f"contains(value, {literal(quotes.quote)})")
         lines = lines.withColumn("after", F.lead("value").over(in_file)).where(quotes.leaves_open("value"))
         continues = F.expr(f"coalesce({quotes.continues('after')}, false)").alias("continues")
@@ -250,6 +260,8 @@ def _records_with_open_quote(
         )
         at_most = _MAX_OPEN_RECORDS + 1 if source.quarantines else 1
         rows = sorted(open_lines.where(f"place <= {at_most}").collect())
+    if not rows:
+        return {}
     if not source.quarantines:
         raise _not_closed(entry, rows[0][FILE], rows[0][NUMBER], rows[0].value, _BREAKS_HINT)
     unclosed: dict[str, dict[int, str]] = {file: {} for file in files}
@@ -300,9 +312,9 @@ def _multi_line_records(
         reader_options = {**options, "linesep": "\r\n" if is_crlf else "\n"} if is_plain else options
         unclosed = {}
         if open_files := [path for path in same if path in is_open]:
-            texts = _texts(spark, open_files, reader_options, columns)
+            texts = _texts(spark, entry, open_files, reader_options, columns, source)
             unclosed = _last_records_with_open_quote(entry, texts, columns, source, open_files)
-        rows = _texts(spark, same, reader_options, columns)
+        rows = _texts(spark, entry, same, reader_options, columns, source)
         pieces.append(_typed(rows, columns, source, unclosed, formats.record_of(columns.names)))
     return pieces
 
@@ -318,7 +330,7 @@ def _last_records_with_open_quote(
     text = F.expr(f"left({formats.record_of(columns.names)}, {SHOWN})").alias("text")
     last = F.max(F.struct(NUMBER, "text")).alias("last")
     with in_order(rows.sparkSession):
-        numbered = rows.select(FILE, number_in_file().alias(NUMBER), text)
+        numbered = _numbered(rows).select(FILE, NUMBER, text)
         last_records = sorted(numbered.groupBy(FILE).agg(last).select(FILE, "last.*").collect())
     with_open_header = {*paths} - {path_of(entry, row[FILE]) for row in last_records}
     if with_open_header:
@@ -374,13 +386,25 @@ def _check_header(
             raise bad_files(entry, [Problem(file.path, fault, ",".join(header), _HEADER_HINT, line=1)])
 
 
-def _texts(
-    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], columns: T.StructType
+def _texts(  # noqa: PLR0917
+    spark: SparkSession,
+    entry: OffsetEntry,
+    paths: Sequence[str],
+    options: Mapping[str, str],
+    columns: T.StructType,
+    source: Source,
 ) -> DataFrame:
     """Read the fields of all records as text, with ``RECORD`` and ``FILE``."""
     # Spark's own column is the last: a header is compared with those before it.
     texts = T.StructType([T.StructField(name, T.StringType()) for name in [*columns.names, RECORD]])
-    return listing.load(spark, "csv", paths, options, texts)
+    rows = listing.load(spark, "csv", paths, options, texts)
+    if not csv_edges.has_edges(source.options):
+        return rows
+    return csv_edges.without_edges(entry, rows, columns.names, source.options, _separator(spark, options))
+
+
+def _numbered(rows: DataFrame) -> DataFrame:
+    return rows if NUMBER in rows.columns else rows.select("*", number_in_file().alias(NUMBER))
 
 
 def _typed(
@@ -402,7 +426,7 @@ def _typed(
     if unclosed:
         # As a literal: it needs no join.
         open_lines = F.from_json(F.lit(json.dumps(unclosed)), "map<string,map<string,string>>")
-        rows = rows.select("*", number_in_file().alias(NUMBER))
+        rows = _numbered(rows)
         rows = rows.select("*", open_lines[F.col(FILE)][F.col(NUMBER).cast("string")].alias(_OPEN))
         rows = rows.withColumn(RECORD, F.expr(f"if({_OPEN} IS NULL, {RECORD}, {shown})"))
         checks.insert(0, Check(_NOT_CLOSED, f"{_OPEN} IS NULL", RECORD, _BREAKS_HINT))

@@ -21,10 +21,11 @@ from airflow_provider_scope.spark.values import INSTANT_FORMAT, Converted, conve
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
+    from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.files.table_types import TableTypes
     from airflow_provider_scope.spark.plan import Plan
 
@@ -43,7 +44,9 @@ class Source:
     columns: T.StructType | None
     """The declared columns; None takes those of the files."""
     options: Mapping[str, str]
-    """The user's options by their names in lower case, but for those that we set whatever they say."""
+    """The user's options by their names in lower case, but for those that we set whatever they say.
+
+    With options by pattern, those of all files: see ``by_options``."""
     ignores_extra: bool
     """Whether columns and keys that are not declared are left out; else they are a problem."""
     allows_missing: bool
@@ -64,6 +67,8 @@ class Source:
     """Whether bad records are put aside, so that what is wrong with one need not fail its file."""
     rescued_from: T.StructType | None = None
     """The columns of which what does not fit is rescued; None: a record with such a value is bad."""
+    options_of: Callable[[str], tuple[str, Mapping[str, str]]] | None = None
+    """Gives the pattern and the options of the file of a path, if they depend on its name."""
 
     @property
     def is_multi_line(self) -> bool:
@@ -106,7 +111,27 @@ def source_of(plan: Plan) -> Source:
         hinted=frozenset(plan.hints),
         partitions=to_struct(plan.partition_columns) if plan.partition_columns else None,
         has_own_headers=files.format == "csv" and plan.extends_columns,
+        options_of=files.options_of if files.options_by_pattern else None,
     )
+
+
+def by_options(entry: OffsetEntry, source: Source) -> list[tuple[OffsetEntry, Source]]:
+    """Split a batch into the files that are read with the same options, with a source for each of them.
+
+    :raises InputError: A file matches none of the patterns of ``options_by_pattern``, or several.
+    """
+    if source.options_of is None:
+        return [(entry, source)]
+    groups: dict[str, list[str]] = {}
+    options: dict[str, Mapping[str, str]] = {}
+    for path in entry.paths:
+        pattern, options_of_file = source.options_of(path)
+        groups.setdefault(pattern, []).append(path)
+        options[pattern] = {name: v for name, v in options_of_file.items() if name not in _FIXED_OPTIONS}
+    return [
+        (entry.with_files(paths), replace(source, options=options[pattern], options_of=None))
+        for pattern, paths in groups.items()
+    ]
 
 
 MARK = "@@airflow-provider-scope-record "

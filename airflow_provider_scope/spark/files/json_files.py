@@ -359,6 +359,8 @@ _HALF = rf"(?i)(?<!\\)(?:\\\\)*(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
 """``\\ud800`` without the other half; a parser makes a question mark of it."""
 _MOST_KEYS = 60
 """With more columns than these, to look for each key costs more than the close look."""
+_BAD = "_scope_bad"
+"""Where Spark puts a text that it cannot parse: a key may be called anything else."""
 _SENTINEL = "airflow_provider_scope_end"
 _NOT_UTF8 = "it has bytes that are not UTF-8"
 _LONE_SURROGATE = "it has an escape for half of a character"
@@ -519,7 +521,7 @@ class _TextCheck:
         array = f"ltrim({text}) LIKE '[%'"
         items = self._parse(text, "array<string>")
         in_array = self._first(f"transform({items}, e -> {self._keys(columns, 'e')})")
-        broken = f"if({array}, {items} IS NULL, {self._parse(text, 'bad string')}.bad IS NOT NULL)"
+        broken = f"if({array}, {items} IS NULL, {self._parse(text, f'{_BAD} string')}.{_BAD} IS NOT NULL)"
         return (
             f"CASE WHEN {lone} THEN {literal(_LONE_SURROGATE)} "
             f"WHEN {self._is_single(text)} THEN if({array}, {in_array}, {self._keys(columns, text)}) "
@@ -534,7 +536,7 @@ class _TextCheck:
         return f"if(ltrim({text}) LIKE '[%', {in_array}, {self._names(text)})"
 
     def _parse(self, text: str, schema: str) -> str:
-        return _parse(text, schema, self.lax, bad="bad")
+        return _parse(text, schema, self.lax, bad=_BAD)
 
     def _is_single(self, text: str) -> str:
         """Write SQL for whether a text is one JSON value and nothing else; children are skipped, not read."""
@@ -546,8 +548,8 @@ class _TextCheck:
     def _is_closed(self, text: str) -> str:
         """Write SQL for the same of a text in which Spark's reader takes more than JSON has."""
         put = f"""concat('{{"v":', {text}, ',"{_SENTINEL}":1}}')"""
-        ends = self._parse(put, f"{_SENTINEL} int, bad string")
-        return f"{ends}.{_SENTINEL} <=> 1 AND {ends}.bad IS NULL"
+        ends = self._parse(put, f"{_SENTINEL} int, {_BAD} string")
+        return f"{ends}.{_SENTINEL} <=> 1 AND {ends}.{_BAD} IS NULL"
 
     def _names(self, text: str) -> str:
         if self.lax:  # the function takes no options; a key that comes twice is not seen then

@@ -215,8 +215,7 @@ def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[
 def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack) -> SortedBatch:
     source = replace(reading.source_for(spark, plan, entry), quarantines=True)
     if plan.rescued:
-        has_header = source.format == "csv" and source.options.get("header", "").lower() == "true"
-        source = replace(source, rescued_from=source.columns, has_own_headers=has_header)
+        source = replace(source, rescued_from=source.columns)
     judge = partial(_judge_once, spark, block)
     judged, remaining, bad_files, error = read_good_files(spark, entry, source, judge)
     records = rows = Quarantined(0, {})

@@ -22,6 +22,7 @@ from airflow_provider_scope.spark.files.formats import (
     RULE,
     VALUE,
     bad_record,
+    by_options,
     source_of,
 )
 from airflow_provider_scope.spark.files.listing import (
@@ -132,7 +133,8 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
         storage.check_bzip2(spark, entry)
     if source.partitions:
         partitions.check(spark, entry, source.partitions)
-    pieces = _FORMATS[source.format](spark, entry, source)
+    alike = by_options(entry, source)
+    pieces = [piece for part, options in alike for piece in _FORMATS[source.format](spark, part, options)]
     if source.rescued_from is None:
         return pieces
     return [replace(piece, rescued=piece.rescued or "CAST(NULL AS string)") for piece in pieces]
@@ -191,8 +193,11 @@ def _with_virtual_columns(
     ]
     sizes_and_times = "source_file_length bigint, created bigint, modified bigint"
     kinds = ["_scope_key string, source_file_uri string", sizes_and_times, *partitions.text_columns(of_paths)]
+    # Only columns that the files cannot have: theirs may be called `created`, too.
     files = literal_rows(spark, rows, ", ".join(kinds)).selectExpr(
-        "*",
+        "_scope_key",
+        "source_file_uri",
+        "source_file_length",
         *partitions.values(of_paths),
         "timestamp_millis(created) AS source_file_created",
         "timestamp_millis(modified) AS source_file_modified",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.spark.files import listing
-from airflow_provider_scope.spark.files.formats import Check, Records
-from airflow_provider_scope.spark.files.listing import FILE, SHOWN, Problem, bad_files, with_lines
+from airflow_provider_scope.spark.files.formats import Check, Records, by_options
+from airflow_provider_scope.spark.files.listing import FILE, SHOWN, Problem, bad_files, path_of, with_lines
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -51,6 +51,11 @@ def check_bytes(spark: SparkSession, entry: OffsetEntry, source: Source, suspect
     :param suspects: Files, as Spark spells them, with a record that breaks the rule ``UNDECODED``.
     :raises BadFileError: A file has bytes that its encoding does not know.
     """
+    for part, alike in by_options(entry, source):
+        _check_bytes(spark, part, alike, [file for file in suspects if path_of(entry, file) in part.paths])
+
+
+def _check_bytes(spark: SparkSession, entry: OffsetEntry, source: Source, suspects: Sequence[str]) -> None:
     if source.is_utf8:
         line = F.first(F.expr(f"left(make_valid_utf8(value), {SHOWN})")).alias("line")
         bad_lines = lines_of(spark, entry.paths).where("NOT is_valid_utf8(value)")
