@@ -135,7 +135,7 @@ def _is_amount(value: Any) -> bool:
     return value in (None, 1.5, 2, "3.10") and not isinstance(value, bool)
 
 
-def _expected_json(texts: list[str]) -> tuple[Rows, Rows]:
+def _expected_json(texts: list[str], *, rescues: bool) -> tuple[Rows, Rows]:
     """Say which rows the table has, and which lines the quarantine: of all files, whatever the batches."""
     spelling = {name: name for name in HINTS}
     lines = []
@@ -153,12 +153,18 @@ def _expected_json(texts: list[str]) -> tuple[Rows, Rows]:
         lines += records
     rows, bad = Counter[str](), Counter[str]()
     for line, record in lines:
-        is_known = record is not None and all(spelling[key.lower()] == key for key in record)
-        if not is_known or not _is_amount(record.get("amount")):
+        unfit = {key: value for key, value in (record or {}).items() if spelling[key.lower()] != key}
+        if record is not None and not _is_amount(record.get("amount")):
+            unfit["amount"] = record["amount"]
+        if record is None or (unfit and not rescues):
             bad[_values_text(line)] += 1
         else:
-            amount = {"amount": f"{float(record['amount']):.2f}"} if record.get("amount") is not None else {}
-            rows[_values_text(_text(record | amount))] += 1
+            row = {key: value for key, value in record.items() if key not in unfit}
+            if row.get("amount") is not None:
+                row["amount"] = f"{float(row['amount']):.2f}"
+            rescued = {key: value for key, value in unfit.items() if value is not None}
+            row |= {"_rescued": _values_text(_text(rescued))} if rescued else {}
+            rows[_values_text(_text(row))] += 1
     return rows, bad
 
 
@@ -175,6 +181,10 @@ def _values_text(line: str) -> str:
 
 def _loaded(bench: Bench) -> tuple[Rows, Rows]:
     table = DeltaTable(str(bench.table)).to_pyarrow_table().to_pylist()
+    for row in table:
+        rescued = json.loads(row.pop("_rescued", None) or "{}")
+        if rescued.pop("_file_path", None):
+            row["_rescued"] = _values_text(_text(rescued))
     rows = [json.dumps({name: value and str(value) for name, value in row.items()}) for row in table]
     quarantine = Path(f"{bench.table}_quarantine")
     aside = DeltaTable(str(quarantine)).to_pyarrow_table().to_pylist() if quarantine.exists() else []
@@ -187,15 +197,17 @@ def _cut(chance: random.Random, files: list[Any], parts: int) -> list[list[Any]]
     return [files[i:j] for i, j in zip([0, *places], [*places, len(files)], strict=True)]
 
 
+@pytest.mark.parametrize("rescues", [False, True])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.loads) for seed in range(1, 9))])
-def test_however_json_files_fall_into_batches_each_value_is_in_a_column_or_in_the_quarantine(
-    spark, tmp_path, seed
+def test_however_json_files_fall_into_batches_each_value_is_in_a_column_or_rescued_or_in_the_quarantine(
+    spark, tmp_path, seed, rescues
 ):
     chance = random.Random(seed)
     pool = ["a", "b", "B", "ab", "ä", "late", "c.d", "E"]
     texts = [_json_file(chance, chance.sample(pool, 4)) for _ in range(6)]
     texts[0] = '{"a":1}\n' + texts[0]
     plan = {**JSON, **ADD, "schema_hints": HINTS, "bad_records": "quarantine"}
+    plan |= {"rescued_data_column": "_rescued"} if rescues else {}
     types = []
     for parts in (1, chance.randint(2, 4)):
         bench = Bench(spark, tmp_path / str(parts))
@@ -204,7 +216,7 @@ def test_however_json_files_fall_into_batches_each_value_is_in_a_column_or_in_th
 
         bench.run_plan(*[bench.batch(seq, *batch) for seq, batch in enumerate(batches)], **plan)
 
-        assert _loaded(bench) == _expected_json(texts)
+        assert _loaded(bench) == _expected_json(texts, rescues=rescues)
         types.append({f.name: f.type for f in DeltaTable(str(bench.table)).schema().fields})
     assert types[0] == types[1]
 

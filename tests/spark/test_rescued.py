@@ -9,12 +9,17 @@ import random
 import re
 from collections import Counter
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import BadRecordError, InputError, MergeKeyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 pytestmark = pytest.mark.spark
 
@@ -156,6 +161,173 @@ def test_each_value_of_random_json_is_in_a_column_or_rescued_or_in_the_quarantin
         assert sorted(raws) == sorted(line for line in part if not expected(line))
 
 
+FLAT = {"id": "bigint", "amount": "decimal(10,2)", "ok": "boolean", "at": "date", "name": "string"}
+TEXTS = [
+    *(
+        "1",
+        "-7",
+        "9223372036854775807",
+        "9223372036854775808",
+        "1e400",
+        "12.50",
+        "1.005",
+        "12,5",
+        "00012",
+        "x",
+    ),
+    *("", "true", "False", "2026-01-31", "2026-02-30", 'a " b', "ü, |", "\ufffd", "NULL", " "),
+]
+OTHERS = ["zz", "Id", "a b", "ü", "_rescued", "AT"]
+PARQUET_TYPES: dict[str, tuple[pa.DataType, list[Any], set[str]]] = {
+    "int": (pa.int32(), [1, -7], {"id", "amount"}),
+    "bigint": (pa.int64(), [2**63 - 1, 0], {"id"}),
+    "text": (pa.string(), ["x", "", "ü", "1"], {"name"}),
+    "decimal": (pa.decimal128(6, 2), [Decimal("12.50"), Decimal("-0.01")], {"amount"}),
+    "more digits": (pa.decimal128(9, 3), [Decimal("1.005")], set()),
+    "boolean": (pa.bool_(), [True, False], {"ok"}),
+    "date": (pa.date32(), [dt.date(2026, 1, 31)], {"at"}),
+    "list": (pa.list_(pa.int32()), [[1, None], []], set()),
+    "struct": (pa.struct([("x", pa.string())]), [{"x": "ü"}, {"x": None}], set()),
+}
+"""Type -> how Arrow writes it, some of its values, and the columns that it fits."""
+
+
+def flat(column: str, text: str, is_quoted: bool) -> Any:
+    """Give the value of a field of CSV; ValueError if it does not fit."""
+    match column:
+        case "name":
+            return text
+        case "id" | "amount" | "ok" | "at" if not text and is_quoted:
+            return None
+        case "id" if re.fullmatch(r" *[-+]?\d+ *", text) and abs(int(text)) < 1 << 63:
+            return int(text)
+        case "amount" if re.fullmatch(r"-?\d{1,8}(\.\d\d?0*)?", text):
+            return str(Decimal(text).quantize(Decimal("0.01")))
+        case "ok" if text.lower() in ("true", "1"):
+            return True
+        case "ok" if text.lower() in ("false", "0"):
+            return False
+        case "at" if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+            return dt.date.fromisoformat(text)
+    raise ValueError
+
+
+def split(row: dict[str, Any], fits: Callable[[str, Any], Any]) -> tuple[Any, ...]:
+    """Say what a record becomes: its columns, and the texts of what is rescued."""
+    columns, rescued = dict.fromkeys(FLAT), {}
+    for key, value in row.items():
+        if value is None:
+            continue
+        try:
+            columns[key] = fits(key, value)
+        except (ValueError, KeyError):
+            rescued[key] = value
+    return (*columns.values(), tuple(sorted(rescued.items())))
+
+
+def rescued_of(row: dict[str, Any]) -> dict[str, str]:
+    rescued = json.loads(row["_rescued"] or "{}")
+    rescued.pop("_file_path", None)
+    return dict(rescued)
+
+
+def of_table(row: dict[str, Any]) -> tuple[Any, ...]:
+    rescued = rescued_of(row)
+    values = [row[name] for name in FLAT]
+    return (
+        *(str(value) if isinstance(value, Decimal) else value for value in values),
+        tuple(sorted(rescued.items())),
+    )
+
+
+def assert_same(rows: Iterable[tuple[Any, ...]], expected: Iterable[tuple[Any, ...]]) -> None:
+    differ = Counter(map(repr, rows))
+    differ.subtract(map(repr, expected))
+    assert not {row: count for row, count in differ.items() if count}
+
+
+def test_each_value_of_random_csv_is_in_a_column_or_rescued_or_in_the_quarantine(bench):
+    rng = random.Random(33)
+    files, expected, raws = [], [], []
+    for number in range(6):
+        names = [
+            name.upper() if rng.random() < 0.2 else name for name in rng.sample([*FLAT], rng.randint(1, 5))
+        ]
+        taken = {name.lower() for name in names}
+        names += [name for name in rng.sample(OTHERS, 2) if name.lower() not in taken]
+        rng.shuffle(names)
+        lines = [",".join(names)]
+        for _ in range(60):
+            record, fields = {}, []
+            for name in names:
+                text, has_quotes = rng.choice(TEXTS), rng.random() < 0.5
+                has_quotes = has_quotes or bool({*text} & {'"', ","})
+                fields.append('"' + text.replace('"', '""') + '"' if has_quotes else text)
+                record[name.lower() if name.lower() in FLAT else name] = (
+                    (text, has_quotes) if text or has_quotes else None
+                )
+            line = ",".join(fields)
+            if rng.random() < 0.05:
+                line += ",x"
+                raws.append(line)
+            elif line.strip():
+                row = split(record, lambda key, value: flat(key, *value))
+                expected.append((*row[:-1], tuple((key, value[0]) for key, value in row[-1])))
+            lines.append(line)
+        files.append(bench.text(f"{number}.csv", "\n".join(lines)))
+
+    good, bad = bench.sort(
+        bench.batch(0, *files), format="csv", columns=FLAT, options={"header": "true"}, **RESCUE
+    )
+
+    assert_same(map(of_table, good), expected)
+    assert sorted(row["raw"] for row in bad) == sorted(raws)
+
+
+def test_each_value_of_random_parquet_is_in_a_column_or_rescued(bench):
+    rng = random.Random(33)
+    files, expected = [], []
+    for number in range(12):
+        names = {name: rng.choice([*PARQUET_TYPES]) for name in FLAT}
+        for name in rng.sample(OTHERS, 2):
+            names[name] = rng.choice([*PARQUET_TYPES])
+        columns = {
+            name: pa.array(
+                [rng.choice([*PARQUET_TYPES[kind][1], None]) for _ in range(5)], PARQUET_TYPES[kind][0]
+            )
+            for name, kind in names.items()
+        }
+        path = bench.folder / f"{number}.parquet"
+        pq.write_table(pa.table(columns), path)
+        files.append(bench.entry(path))
+
+        def fits(key: str, value: Any, names: dict[str, str] = names) -> Any:
+            if key not in FLAT or key not in PARQUET_TYPES[names[key]][2]:
+                raise ValueError
+            return str(Decimal(value).quantize(Decimal("0.01"))) if key == "amount" else value
+
+        for row in pa.table(columns).to_pylist():
+            made = split(row, fits)
+            texts = tuple((key, written(value)) for key, value in made[-1])
+            expected.append((*made[:-1], texts))
+
+    good, bad = bench.sort(bench.batch(0, *files), format="parquet", columns=FLAT, **RESCUE)
+
+    assert not bad
+    assert_same(map(of_table, good), expected)
+
+
+def written(value: Any) -> str:
+    """Write a value of parquet as Spark's text of it."""
+    if isinstance(value, dict):  # a key without a value is none
+        return json.dumps(
+            {k: v for k, v in value.items() if v is not None}, ensure_ascii=False, separators=(",", ":")
+        )
+    if isinstance(value, bool | list):
+        return json.dumps(value, separators=(",", ":"))
+    return str(value)
+
+
 def test_columns_of_csv_that_are_unknown_or_of_another_type_are_rescued(bench):
     columns = {"nr": "int", "day": "date", "name": "string"}
     options = {"header": "true"}
@@ -275,3 +447,54 @@ def test_a_merge_refuses_a_rescued_key_and_a_batch_that_is_tried_again_changes_n
         2: (None, "b", {**path, "\u2028": "\u2028", "": "1e400", "day": "2026-02-30"}),
         3: (None, None, {**path, "Name": "[1,null]"}),
     }
+
+
+def test_rescued_values_with_versions_required_columns_and_columns_of_the_path(bench):
+    """What nobody tried together: Scd2, NOT NULL, partition_columns, a quarantine, and a table that grows."""
+    bench.spark.sql(
+        f"CREATE TABLE delta.`{bench.table}` (id BIGINT NOT NULL, name STRING, d DATE, _rescued STRING,"
+        " _valid_from TIMESTAMP, _valid_to TIMESTAMP, _row_hash STRING) USING delta PARTITIONED BY (d)"
+    )
+    how: dict[str, Any] = {
+        "format": "json",
+        "columns": {"id": "bigint", "name": "string"},
+        "partition_columns": {"d": "date"},
+        "bad_records": "quarantine",
+        **RESCUE,
+    }
+
+    def load(day: int, text: str, **more: Any) -> None:
+        write = {"kind": "scd2", "merge_key": ["id"], "boundary_timestamp": f"2026-01-0{day}T00:00:00+00:00"}
+        file = bench.text(f"d=2026-01-0{day}/{day}.json", text)
+        bench.run_plan(bench.batch(day - 1, file), **{**how, **more}, write=write)
+
+    load(1, '{"id":1,"name":"a","zz":1}\n{"id":2}\n{"id":"x","name":"no id"}\n{"id":3,"d":"2020-01-01"}\n')
+    load(2, '{"id":1,"name":"a","zz":2}\n{"id":2,"ID":5}\n{"id":4\n')
+    load(
+        3,
+        '{"id":3,"name":[1, 2],"zz":{"a":[ ]}}\n',
+        columns={"id": "bigint", "name": "array<string>"},
+        sql=("SELECT id, array_join(name, '+') AS name, d, _rescued FROM @data"),
+    )
+
+    rows = [
+        (row["id"], row["name"], str(row["d"]), rescued_of(row), row["_valid_to"] is None)
+        for row in bench.rows()
+    ]
+    assert sorted(rows, key=repr) == sorted(
+        [
+            (1, "a", "2026-01-01", {"zz": "1"}, False),
+            (1, "a", "2026-01-02", {"zz": "2"}, True),
+            (2, None, "2026-01-01", {}, False),
+            (2, None, "2026-01-02", {"ID": "5"}, True),
+            (3, None, "2026-01-01", {"d": "2020-01-01"}, False),
+            (3, "1+2", "2026-01-03", {"zz": '{"a":[]}'}, True),
+        ],
+        key=repr,
+    )
+    aside = DeltaTable(f"{bench.table}_quarantine").to_pyarrow_table().to_pylist()
+    raws = {row["rule"]: row["raw"] for row in aside}
+    assert len(aside) == len(raws) == 2
+    assert raws["it is not JSON, or no object"] == '{"id":4'
+    without_id = json.loads(raws["id is NULL, and is NOT NULL in the table"])
+    assert (without_id["id"], without_id["name"], rescued_of(without_id)) == (None, "no id", {"id": "x"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_scope.exceptions import SqlError
+from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.specs.ingest import check_select
 
 COLUMNS = ["year", "month", "carrier", "place", "tags"]
@@ -49,3 +50,16 @@ def test_a_column_that_is_not_declared_is_named_with_the_nearest_one(sql, named)
         check_select(sql, COLUMNS)
 
     assert named in str(caught.value)
+
+
+def test_columns_of_paths_and_rescued_data_are_columns_of_the_select() -> None:
+    source = FileSource(
+        roots="/in",
+        format="json",
+        columns="id int",
+        partition_columns="d date",
+        rescued_data_column="_rescued",
+    )
+
+    assert source.declared_columns is not None
+    assert check_select("SELECT id, D, _rescued FROM @data", source.declared_columns) is None
