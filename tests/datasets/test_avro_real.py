@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-import shutil
-import subprocess
-import sys
-import tarfile
-import tempfile
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
 
 from tests.datasets import lab
 from tests.datasets.generator import Case, File
+from tests.support import pypi
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.compiled, pytest.mark.vega]
 
@@ -27,17 +25,7 @@ SNAPPY = {"snappy.avro", "test-snappy.avro", "weather-snappy.avro"}
 
 def install() -> Path:
     """Return the folder of the files."""
-    name = f"fastavro-{version('fastavro')}"
-    folder = Path(sys.prefix) / name
-    if not folder.exists():
-        fresh = Path(tempfile.mkdtemp(dir=sys.prefix, prefix=".fastavro-"))
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "fastavro"]
-        subprocess.run([*command, "-d", fresh, name.replace("-", "==")], check=True)
-        with tarfile.open(fresh / f"{name}.tar.gz") as archive:
-            archive.extractall(fresh, filter="data")
-        (fresh / name).rename(folder)
-        shutil.rmtree(fresh)
-    return folder / "tests" / "avro-files"
+    return pypi.fetch("fastavro", version("fastavro"), kind="source") / "tests" / "avro-files"
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Any]]:

@@ -18,9 +18,10 @@ def install(name: str, version: str) -> Path:
     """
     if not shutil.which("node") or not shutil.which("npm"):
         raise RuntimeError(MISSING.format(name))
-    folder = Path(sys.prefix) / f"{name}-{version}"
+    label = name.replace("/", "+")
+    folder = Path(sys.prefix) / f"{label}-{version}"
     if not folder.exists():
-        fresh = Path(tempfile.mkdtemp(dir=sys.prefix, prefix=f".{name}-"))
+        fresh = Path(tempfile.mkdtemp(dir=sys.prefix, prefix=f".{label}-"))
         command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(fresh)]
         done = subprocess.run([*command, f"{name}@{version}"], capture_output=True, text=True, check=False)
         if done.returncode:
