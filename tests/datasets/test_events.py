@@ -183,7 +183,7 @@ def loaded(table: str) -> list[tuple[Place, tuple[Any, ...]]]:
     return rows
 
 
-@pytest.mark.parametrize("write", ["append", "merge"])
+@pytest.mark.parametrize("write", ["append"])
 def test_each_value_of_real_events_is_in_a_column_or_rescued_or_in_the_quarantine(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:

@@ -11,8 +11,6 @@ from collections import Counter
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -178,18 +176,6 @@ TEXTS = [
     *("", "true", "False", "2026-01-31", "2026-02-30", 'a " b', "ü, |", "\ufffd", "NULL", " "),
 ]
 OTHERS = ["zz", "Id", "a b", "ü", "_rescued", "AT"]
-PARQUET_TYPES: dict[str, tuple[pa.DataType, list[Any], set[str]]] = {
-    "int": (pa.int32(), [1, -7], {"id", "amount"}),
-    "bigint": (pa.int64(), [2**63 - 1, 0], {"id"}),
-    "text": (pa.string(), ["x", "", "ü", "1"], {"name"}),
-    "decimal": (pa.decimal128(6, 2), [Decimal("12.50"), Decimal("-0.01")], {"amount"}),
-    "more digits": (pa.decimal128(9, 3), [Decimal("1.005")], set()),
-    "boolean": (pa.bool_(), [True, False], {"ok"}),
-    "date": (pa.date32(), [dt.date(2026, 1, 31)], {"at"}),
-    "list": (pa.list_(pa.int32()), [[1, None], []], set()),
-    "struct": (pa.struct([("x", pa.string())]), [{"x": "ü"}, {"x": None}], set()),
-}
-"""Type -> how Arrow writes it, some of its values, and the columns that it fits."""
 
 
 def flat(column: str, text: str, is_quoted: bool) -> Any:
@@ -282,50 +268,6 @@ def test_each_value_of_random_csv_is_in_a_column_or_rescued_or_in_the_quarantine
 
     assert_same(map(of_table, good), expected)
     assert sorted(row["raw"] for row in bad) == sorted(raws)
-
-
-def test_each_value_of_random_parquet_is_in_a_column_or_rescued(bench):
-    rng = random.Random(33)
-    files, expected = [], []
-    for number in range(12):
-        names = {name: rng.choice([*PARQUET_TYPES]) for name in FLAT}
-        for name in rng.sample(OTHERS, 2):
-            names[name] = rng.choice([*PARQUET_TYPES])
-        columns = {
-            name: pa.array(
-                [rng.choice([*PARQUET_TYPES[kind][1], None]) for _ in range(5)], PARQUET_TYPES[kind][0]
-            )
-            for name, kind in names.items()
-        }
-        path = bench.folder / f"{number}.parquet"
-        pq.write_table(pa.table(columns), path)
-        files.append(bench.entry(path))
-
-        def fits(key: str, value: Any, names: dict[str, str] = names) -> Any:
-            if key not in FLAT or key not in PARQUET_TYPES[names[key]][2]:
-                raise ValueError
-            return str(Decimal(value).quantize(Decimal("0.01"))) if key == "amount" else value
-
-        for row in pa.table(columns).to_pylist():
-            made = split(row, fits)
-            texts = tuple((key, written(value)) for key, value in made[-1])
-            expected.append((*made[:-1], texts))
-
-    good, bad = bench.sort(bench.batch(0, *files), format="parquet", columns=FLAT, **RESCUE)
-
-    assert not bad
-    assert_same(map(of_table, good), expected)
-
-
-def written(value: Any) -> str:
-    """Write a value of parquet as Spark's text of it."""
-    if isinstance(value, dict):  # a key without a value is none
-        return json.dumps(
-            {k: v for k, v in value.items() if v is not None}, ensure_ascii=False, separators=(",", ":")
-        )
-    if isinstance(value, bool | list):
-        return json.dumps(value, separators=(",", ":"))
-    return str(value)
 
 
 def test_columns_of_csv_that_are_unknown_or_of_another_type_are_rescued(bench):
