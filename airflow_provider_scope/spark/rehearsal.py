@@ -109,7 +109,8 @@ def _mended(plan: Plan, entry: OffsetEntry, error: ScopeProviderError) -> tuple[
     source = plan.source
     if isinstance(source, FileSource) and isinstance(error, BadFileError | BadRecordError):
         sorting = replace(source, bad_records="quarantine", max_bad_records=None, max_bad_share=None)
-        sorted_plan = replace(plan.with_spec(expect=relaxed(plan.expect, "quarantine")), source=sorting)
+        rules = relaxed(plan.expect, "quarantine") or None
+        sorted_plan = replace(plan.with_spec(expect=rules), source=sorting)
         if sorted_plan != plan and not plan.has_to_infer:
             return sorted_plan, entry
         bad_files = error.files if isinstance(error, BadFileError) else {}
