@@ -471,6 +471,12 @@ PARQUET = [
         "declared columns, another order", {"name": ["A"], "id": pa.array([1], pa.int32())}, [(1, "A")], KEYS
     ),
     parquet(
+        "columns that differ in letter case alone",
+        {"id": [1], "ID": [2]},
+        "columns that differ in letter case alone: id",
+        {"id": "bigint"},
+    ),
+    parquet(
         "a column that is not declared",
         {"name": ["A"], "id": pa.array([1], pa.int32()), "x": [1]},
         "it has the column x, which is not declared",
@@ -577,6 +583,12 @@ def in_another_zone(content: bytes) -> bytes:
 ORC = [
     orc(
         "declared columns, another order", {"name": ["A"], "id": pa.array([1], pa.int32())}, [(1, "A")], KEYS
+    ),
+    orc(
+        "columns that differ in letter case alone",
+        {"id": [1], "ID": [2]},
+        "columns that differ in letter case alone: id",
+        {"id": "bigint"},
     ),
     orc(
         "a column that is not declared",

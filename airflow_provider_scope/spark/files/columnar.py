@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta.schema import keeps_values
@@ -402,6 +402,8 @@ _ORC_NAME = re.compile("`(?:[^`]|``)*`")
 _ORC_TIMESTAMP = re.compile("(?:^|[:<,])timestamp( with local time zone)?(?=[,>]|$)")
 """A timestamp in a type of ORC as text without quoted names: whether it is an instant."""
 _UNION = "Spark has no unions"
+_ALIKE = "it has columns that differ in letter case alone"
+_ALIKE_HINT = "write the file with other names: Spark does not tell them apart"
 
 
 class ClockOfUTC(T.TimestampNTZType):
@@ -453,12 +455,19 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
             groups.setdefault(footer, []).append(path)
     if unreadable:
         raise unreadable_footers(entry, unreadable)
-    shapes = []
+    shapes, alike = [], list[Problem]()
     for footer, same in groups.items():
         if kind == "avro":
             shapes.append(_avro_shape(footer, tuple(same)))
             continue
-        columns, unknown = _columns(spark, kind, conf, same[0])
+        try:
+            columns, unknown = _columns(spark, kind, conf, same[0])
+        except AnalysisException as err:
+            if err.getCondition() != "COLUMN_ALREADY_EXISTS":
+                raise
+            fault = f"{_ALIKE}: {(err.getMessageParameters() or {}).get('columnName', '').strip('`')}"
+            alike += [Problem(path, fault, hint=_ALIKE_HINT) for path in same]
+            continue
         nanoseconds = {name: zone == "true" for name, zone in _NANOSECONDS.findall(footer.columns)}
         unknown |= dict.fromkeys(
             _with_nested_nanoseconds(footer.columns), "nanoseconds inside another column"
@@ -478,6 +487,8 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
                 positions=tuple(columns) if is_unnamed else (),
             )
         )
+    if alike:
+        raise bad_files(entry, alike)
     return shapes
 
 
