@@ -197,11 +197,12 @@ def state_text(state: str | None, where: str) -> str:
         cursor = cursor_state.decode(state, where)
     except CheckpointCorruptError:
         return state  # of a source that is no cursor
-    if cursor is None or cursor.last is None:
+    reached = cursor_state.reached(cursor) if cursor else None
+    if cursor is None or reached is None:
         return "no row with a value was loaded yet"
     version = "" if cursor.version is None else f", version {cursor.version} of the source"
     remaining = ", of which rows are left" if cursor.more else ""
-    return f"{cursor.column} up to {cursor.last}{version}{remaining}"
+    return f"{cursor.column} up to {reached}{version}{remaining}"
 
 
 def only_refresh(checkpoint: str) -> str:

@@ -27,7 +27,7 @@ from airflow_provider_scope.spark.user_sql import over_rows, selected
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -132,6 +132,8 @@ LoadedRow: TypeAlias = tuple[str, str, int]
 _EXAMPLES = 3
 _MARKS = ["_scope_at", "_scope_row"]
 _BOUNDARY = "_scope_at string, _scope_row string, _scope_n bigint"
+Limit: TypeAlias = "str | Column"
+"""A value of the cursor: one for all rows, as text; or one for each row's group, NULL if that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +179,20 @@ class Reading:
         self.end = Bound.decode(self.cursor_slice.end) if self.cursor_slice.end else None
         self.first = Bound.decode(self.cursor_slice.first) if self.cursor_slice.first else None
         # A range is loaded whatever was loaded before.
-        self.before = (None if self.end else before) or CursorState(column=self.cursor.column)
+        self.before = (None if self.end else before) or CursorState(
+            column=self.cursor.column, per=self.cursor.per
+        )
         cursor_state.check_column(self.before, self.cursor, "the log")
         cursor_state.check_dedup(self.before, self.cursor, "the log")
         cursor_state.check_kind(self.cursor.column, self.kind, self.before)
         self.stored = self.value
+        self.group = F.lit("")
+        """The key of a row's group; the same for all rows if there are no groups."""
+        self.group_kind: str | None = None
+        if self.cursor.per:
+            group, self.group_kind = column_of(data, self.cursor.per, "per")
+            cursor_state.check_groups(self.cursor.per, self.group_kind, self.before)
+            self.group = F.coalesce(F.concat(F.lit("="), group.cast("string")), self.group)
         if not delta_commit.are_exact(self.kind):
             # By statistics that are rounded or cut, Delta would leave files out whose rows are new. It does
             # not look at them for a value that is computed; see `_near`. Not by a sign: Spark's minus keeps
@@ -210,7 +221,7 @@ class Reading:
                 raise self._no_value(rows, int(counts["missing"]))
             if self.is_of_database and cursor_state.is_end_of_time(counts["last"], self.kind):
                 raise self._never_newer(rows, counts["last"])
-            state = self._state(counts["last"], more=more)
+            state = self._state(rows, counts["last"], more=more)
             read_again, again = int(counts["again"]), self._is_again()
             count, notice = int(counts["rows"]) - read_again, ""
             new = rows.where(~again) if read_again else rows
@@ -260,17 +271,30 @@ class Reading:
     def _candidates(self) -> DataFrame:
         """Leave out the rows before the beginning of the load, and from its end on."""
         start = cursor_state.start_of(self.cursor, self.before, self.kind, self.first)
+        starts = cursor_state.starts_of(self.cursor, self.before, self.kind, self.first)
         rows = self.data
         if self.end:
             end = cursor_state.value_of("end_value", self.end, self.kind)
             is_after = self._is_beyond(end) if self.end.side == "closed" else self._is_from(end)
             is_before = ~is_after & self._near(end, is_start=False)
             rows = rows.where(is_before | self.is_missing)
-        return self._from(rows, start)
+        return self._from(rows, self._by_group(starts, start) if starts else start)
 
-    def _last(self) -> str | None:
+    def _last(self) -> Limit | None:
         """Find the value up to which rows may have been loaded already; None if no rows are compared."""
-        return self.before.last if self._compares() else None
+        return self._reached() if self._compares() else None
+
+    def _reached(self) -> Limit | None:
+        """Find the last value, of all rows or of each group; None if there is none yet."""
+        groups = self.before.groups
+        return self._by_group({group.key: group.last for group in groups}) if groups else self.before.last
+
+    def _since(self, state: CursorState, group: Column | None = None) -> Limit | None:
+        """Find the value from which on rows are to be noted, of all rows or of each group.
+
+        :param group: The key of a row's group; None is that of the rows that are read.
+        """
+        return self._by_group(_sinces(state), group=group) if state.per else state.since
 
     def _is_again(self) -> Column:
         """Check whether a row is not beyond the last value, so that it may have been loaded."""
@@ -279,13 +303,14 @@ class Reading:
             return F.lit(False)  # noqa: FBT003 - a value
         return ~self.is_missing & ~self._is_beyond(last)
 
-    def _from(self, rows: DataFrame, start: str | None) -> DataFrame:
+    def _from(self, rows: DataFrame, start: Limit | None) -> DataFrame:
         if start is None:
             return self._with_missing(rows)
         # A range was logged with its ends; the start of other loads is as the user wrote it now.
         side = (self.first.side if self.first else "") if self.end else self.cursor.range_start
         is_from = self._is_beyond(start) if side == "open" else self._is_from(start)
-        is_from &= self._near(start, is_start=True)
+        if isinstance(start, str):
+            is_from &= self._near(start, is_start=True)
         return self._with_missing(rows.where(is_from | self.is_missing))
 
     def _with_missing(self, rows: DataFrame) -> DataFrame:
@@ -313,12 +338,13 @@ class Reading:
 
     def _cut(self, rows: DataFrame, max_rows: int) -> tuple[DataFrame, bool]:
         """Leave out what is too much for one batch: rows with one value of the cursor stay together."""
-        last = self.before.last
+        last = self._reached()
         present = rows.where(~self.is_missing)
         fresh = present if last is None else present.where(self._is_beyond(last))
         if fresh.count() <= max_rows:
             return rows, False
-        is_within = ~self._is_beyond(self._nth(fresh, max_rows))
+        # Rows of one group up to its last value may lie beyond the new ones of another.
+        is_within = ~self._is_beyond(self._nth(fresh, max_rows)) | self._is_again()
         if self.cursor.on_cursor_value_missing == "include":
             # Those come once with each load: with its last batch.
             return rows.where(~self.is_missing & is_within), True
@@ -335,29 +361,36 @@ class Reading:
 
     # ---- state ---------------------------------------------------------------------------------
 
-    def _state(self, newest: str | None, *, more: bool) -> CursorState:
-        """Make the state after the batch, without the rows that the next load reads again."""
-        last = self.before.last
-        if newest is not None and (
-            last is None or cursor_state.is_beyond(newest, last, self.kind, self.cursor.last_value_func)
-        ):
-            last = newest
+    def _state(self, rows: DataFrame, newest: str | None, *, more: bool) -> CursorState:
+        """Make the state after the batch, without the rows that the next load reads again.
+
+        :raises CursorError: There are more groups than it holds.
+        """
         state = replace(
             self.before,
             column=self.cursor.column,
             func=self.cursor.last_value_func,
             kind=self.kind,
-            last=last,
+            per_kind=self.group_kind,
             source=self.cursor_slice.source,
             version=self.cursor_slice.version,
             more=more,
             dedup=cursor_state.compared_by(self.cursor),
             columns=tuple(self.data.columns) if self.cursor.dedup_key is None else (),
         )
-        since = None
-        if last is not None and self._compares():
-            since = cursor_state.start_of(self.cursor, state, self.kind, self.first)
-        return replace(state, since=since)
+        if self.end or not self.cursor.per:
+            return cursor_state.moved(self.cursor, state, newest, self.kind, self.first)
+        newest_by_group = self._newest_by_group(rows) if newest is not None else {}
+        return cursor_state.moved_by_group(self.cursor, state, newest_by_group, self.kind, self.first)
+
+    def _newest_by_group(self, rows: DataFrame) -> dict[str, str]:
+        """Find the last value of each group; no more of them than show that they are too many."""
+        newest = (
+            rows.where(~self.is_missing)
+            .groupBy(self.group.alias("group"))
+            .agg(self._text(self._furthest(self.value)).alias("last"))
+        )
+        return {row["group"]: row["last"] for row in newest.limit(cursor_state.MOST_GROUPS + 1).collect()}
 
     def _remembering(
         self, rows: DataFrame, state: CursorState, again: Column, count: int
@@ -372,11 +405,11 @@ class Reading:
         :param count: How many rows are loaded.
         :return: None if one of these was not loaded, or if more are to be noted than the state holds.
         """
-        if self.end or state.last is None or not self._compares():
+        if self.end or (state.last is None and not state.groups) or not self._compares():
             return replace(state, boundary_rows=(), boundary_folder=None)
         if state.boundary_folder:
             return None
-        to_note = rows.where(~self.is_missing & (self._is_from(state.since) | again))
+        to_note = rows.where(~self.is_missing & (self._is_from(self._since(state)) | again))
         most = 2 * cursor_state.MOST_BOUNDARY_ROWS  # those of the last value, and those of the next
         marks = to_note.select(again, *self._marks()).limit(most + 1).collect()
         read_marks = [(bool(is_again), str(at), str(row)) for is_again, at, row in marks]
@@ -392,23 +425,26 @@ class Reading:
         )
         if not self.cursor.dedup_key and count:
             read = [(at, row, 1) for _, at, row in read_marks]
-            values = {at for at, _, _ in read}
-            kept = [loaded_row for loaded_row in kept if loaded_row[0] not in values]
-        noted = self._counted([*kept, *read], state.since)
+            values = {(at, cursor_state.group_of(row)) for at, row, _ in read}
+            kept = [(at, row, n) for at, row, n in kept if (at, cursor_state.group_of(row)) not in values]
+        noted = self._counted([*kept, *read], state)
         return replace(state, boundary_rows=noted) if len(noted) <= cursor_state.MOST_BOUNDARY_ROWS else None
 
     def _in_folder(self, rows: DataFrame, state: CursorState, count: int) -> CursorState:
         """Note the rows that the next load reads again, where they may be many; see ``_remembering``."""
-        if not count and self.before.last == state.last:
+        if not count and (self.before.last, self.before.groups) == (state.last, state.groups):
             return state
-        read = rows.where(~self.is_missing & self._is_from(state.since)).select(*self._marks())
-        kept = self._loaded_before()
+        read = rows.where(~self.is_missing & self._is_from(self._since(state))).select(*self._marks())
+        kept, group = self._loaded_before(), _group_of_mark()
         if not self.cursor.dedup_key:
-            kept = kept.join(read.select(_MARKS[0]).distinct(), _MARKS[0], "left_anti").select(*kept.columns)
+            place = ["_scope_at", "_scope_group"]
+            read_values = read.withColumn("_scope_group", group).select(place).distinct()
+            marked = kept.withColumn("_scope_group", group)
+            kept = marked.join(read_values, place, "left_anti").select(*kept.columns)
         loaded = read.select("*", F.lit(1).cast("bigint").alias("_scope_n")).unionByName(kept)
         at = F.col("_scope_at").cast(self.kind)
         loaded = (
-            loaded.where(self._is_from(state.since, at))
+            loaded.where(self._is_from(self._since(state, group), at))
             .groupBy(*_MARKS)
             .agg(F.sum("_scope_n").alias("_scope_n"))
         )
@@ -420,9 +456,11 @@ class Reading:
             return replace(state, boundary_rows=tuple(sorted(stored)), boundary_folder=None)
         return replace(state, boundary_rows=(), boundary_folder=folder)
 
-    def _counted(self, rows: list[LoadedRow], start: str | None) -> tuple[LoadedRow, ...]:
+    def _counted(self, rows: list[LoadedRow], state: CursorState) -> tuple[LoadedRow, ...]:
         counts: Counter[tuple[str, str]] = Counter()
+        sinces = _sinces(state)
         for at, row, n in rows:
+            start = sinces.get(cursor_state.group_of(row)) if state.per else state.since
             if start is None or not cursor_state.is_beyond(start, at, self.kind, self.cursor.last_value_func):
                 counts[at, row] += n
         return tuple(sorted((at, row, n) for (at, row), n in counts.items()))
@@ -452,7 +490,8 @@ class Reading:
                     do="correct it, or leave it out: then all columns are compared",
                 )
             fields = [field for field in fields if field.name.lower() in named]
-        return [self._text(self.value).alias("_scope_at"), row_hash(fields).alias("_scope_row")]
+        row = F.concat(row_hash(fields), self.group)
+        return [self._text(self.value).alias("_scope_at"), row.alias("_scope_row")]
 
     def _compares(self) -> bool:
         return self.cursor.compares
@@ -462,21 +501,36 @@ class Reading:
     def _literal(self, text: str) -> Column:
         return F.lit(text).cast(self.kind)
 
+    def _by_group(
+        self, values: Mapping[str, str | None], otherwise: str | None = None, *, group: Column | None = None
+    ) -> Column:
+        """Find the value for a row's group.
+
+        :param values: The key of a group -> the value, as text.
+        :param otherwise: The value for all other groups; None: there is none.
+        :param group: The key of the row's group; None is that of the rows that are read.
+        """
+        texts = F.from_json(F.lit(json.dumps(values)), "map<string,string>")
+        value = texts.cast(f"map<string,{self.kind}>")[self.group if group is None else group]
+        return value if otherwise is None else F.coalesce(value, self._literal(otherwise))
+
     def _text(self, value: Column) -> Column:
         """Write a value as text: an instant in the session's zone, which is UTC, and says so."""
         text = value.cast("string")
         return F.concat(text, F.lit("Z")) if self.kind == "timestamp" else text
 
-    def _is_beyond(self, last: str) -> Column:
-        limit = self._literal(last)
-        return self.value > limit if self.cursor.is_rising else self.value < limit
+    def _is_beyond(self, last: Limit) -> Column:
+        limit = self._literal(last) if isinstance(last, str) else last
+        is_beyond = self.value > limit if self.cursor.is_rising else self.value < limit
+        return is_beyond if isinstance(last, str) else limit.isNull() | is_beyond
 
-    def _is_from(self, start: str | None, value: Column | None = None) -> Column:
+    def _is_from(self, start: Limit | None, value: Column | None = None) -> Column:
         compared = self.value if value is None else value
         if start is None:
             return compared.isNotNull()
-        limit = self._literal(start)
-        return compared >= limit if self.cursor.is_rising else compared <= limit
+        limit = self._literal(start) if isinstance(start, str) else start
+        is_from = compared >= limit if self.cursor.is_rising else compared <= limit
+        return is_from if isinstance(start, str) else limit.isNull() | is_from
 
     def _near(self, limit: str, *, is_start: bool) -> Column:
         """Make the condition on the stored value by which Delta may leave files out."""
@@ -517,6 +571,16 @@ class Reading:
             do='give them a value in pre_filter_sql; or set on_cursor_value_missing="exclude" (they are '
             f'left out) or "include" (they are loaded in every run){pinned}',
         )
+
+
+def _sinces(state: CursorState) -> dict[str, str | None]:
+    """Return the key of each group -> its ``since``."""
+    return {group.key: group.since for group in state.groups}
+
+
+def _group_of_mark() -> Column:
+    """Find the key of the group in the mark of a row; see ``CursorState.boundary_rows``."""
+    return F.expr(f"substr(_scope_row, {cursor_state.HASH_LENGTH + 1})")
 
 
 def _shown(rows: DataFrame) -> str:

@@ -102,10 +102,11 @@ def schema_without_metadata(schema: T.StructType) -> T.StructType:
     return T.StructType(fields)
 
 
-def column_of(data: DataFrame, path: str) -> tuple[Column, str]:
-    """Find the column of a cursor, and its type.
+def column_of(data: DataFrame, path: str, argument: str = "column") -> tuple[Column, str]:
+    """Find a column of a cursor, and its type.
 
     :param path: The name of a column, or a path to a field, such as ``row.updated``.
+    :param argument: The argument of the cursor that names it.
     :raises CursorError: There is no such column or field.
     """
     kind: T.DataType = data.schema
@@ -116,7 +117,7 @@ def column_of(data: DataFrame, path: str) -> tuple[Column, str]:
         field = next((field for field in fields if field.name.lower() == part.lower()), None)
         if field is None:
             raise CursorError(
-                f"cursor.column is {path!r}, and there is no such column: {', '.join(data.columns)}.",
+                f"cursor.{argument} is {path!r}, and there is no such column: {', '.join(data.columns)}.",
                 kept=NO_ROW_WRITTEN,
                 do="correct it in the Dag file, and abandon the batch with `airflow scope abandon`",
             )

@@ -129,7 +129,7 @@ TOGETHER = (
     _unwanted(_INTERVAL, "source.late_files", "skip", "'ingest'", "a cleared run has to find late files"),
     *(
         _unwanted(_INTERVAL, f"source.cursor.{name}", GIVEN, "None", "the interval says which rows count")
-        for name in ("initial_value", "end_value")
+        for name in ("initial_value", "end_value", "per")
     ),
     _unwanted(
         _INTERVAL,

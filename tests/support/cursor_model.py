@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from airflow_provider_scope.specs import TableSource
 from airflow_provider_scope.values import CursorSlice
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import pyarrow as pa
@@ -68,6 +69,12 @@ class Model:
     known: Counter[Any] = field(default_factory=Counter)
 
     def load(self, rows: list[Row]) -> list[Row]:
+        taken, read = self.take(rows)
+        self.note(taken, read, is_any_taken=bool(taken))
+        return taken
+
+    def take(self, rows: list[Row]) -> tuple[list[Row], Counter[Any]]:
+        """Return the rows that are new, and the marks of all that were read."""
         start = self.start()
         taken, seen, read = [], Counter[Any](), Counter[Any]()
         for row in rows:
@@ -86,10 +93,9 @@ class Model:
                 if is_first <= self.known[self.mark(row)]:
                     continue
             taken.append(row)
-        self.note(taken, read)
-        return taken
+        return taken, read
 
-    def note(self, taken: list[Row], read: Counter[Any]) -> None:
+    def note(self, taken: list[Row], read: Counter[Any], *, is_any_taken: bool) -> None:
         values = [r[self.column] for r in taken if self.is_there(r[self.column])]
         for value in values:
             if self.last is None or self.before(self.last, value):
@@ -97,7 +103,7 @@ class Model:
         start = self.start()
         loaded = Counter(self.mark(row) for row in taken if self.is_there(row[self.column]))
         both = self.known + loaded
-        if self.dedup_key is None and taken:
+        if self.dedup_key is None and is_any_taken:
             # Of each value, what it has now: a row that changed, and changed back, is new again.
             values = {at for at, _ in read}
             both = Counter({m: n for m, n in self.known.items() if m[0] not in values}) + read
@@ -125,3 +131,25 @@ class Model:
     @staticmethod
     def is_there(value: Any) -> bool:
         return value is not None and not (isinstance(value, float) and not math.isfinite(value))
+
+
+@dataclass
+class Groups:
+    """A cursor for each group: as many models as there are groups, each over the rows of its own."""
+
+    per: str
+    model: Callable[[], Model]
+    models: dict[Any, Model] = field(default_factory=dict)
+
+    def load(self, rows: list[Row]) -> list[Row]:
+        groups = defaultdict[Any, list[Row]](list)
+        for row in rows:
+            groups[row[self.per]].append(row)
+        models = {group: self.models.get(group) or self.model() for group in groups}
+        loads = {group: models[group].take(of_group) for group, of_group in groups.items()}
+        self.models |= models
+        taken = [row for of_group, _ in loads.values() for row in of_group]
+        for group, (of_group, read) in loads.items():
+            # A load that takes no row leaves all that is known as it is.
+            models[group].note(of_group, read, is_any_taken=bool(taken))
+        return taken

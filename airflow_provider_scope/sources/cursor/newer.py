@@ -56,10 +56,9 @@ def holds_none(
     ):
         return False
     try:
-        start = cursor_state.start_of(cursor, state, kind, first)
-        if start is None:
-            return False
-        limit = _value(start, kind)
+        start = cursor_state.earliest_start(cursor, state, kind, first)
+        # None is everything that a commit adds; of groups one that is new may be in any file.
+        limit = None if start is None else _value(start, kind)
         return all(_is_before(action, cursor, limit, kind) for commit in commits for action in commit.actions)
     except (CursorError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return False
@@ -76,6 +75,8 @@ def _is_before(action: Mapping[str, Any], cursor: Cursor, limit: Any, kind: str)
     stats = json.loads(add["stats"])
     if stats["numRecords"] == 0:
         return True
+    if limit is None:
+        return False
     nulls = stats["nullCount"][_name(stats["nullCount"], cursor.column)]
     if nulls != 0 and not cursor.excludes_missing:
         return False
@@ -122,7 +123,6 @@ def _value(text: Any, kind: str) -> Any:
 
 
 _POSTGRES = (*_WHOLE, "date", "timestamp", "timestamp_ntz", "string")
-_HASH_LENGTH = 32
 _WHOLE_FLOAT = 1e15
 """Below it, Spark's text of a float that is whole is that of the integer."""
 
@@ -199,7 +199,7 @@ def row_hash(row: Mapping[str, Any], cursor: Cursor) -> str:
         raise ValueError(*compared)
     texts = {name: _text(row[names[name]]) for name in sorted(compared) if row[names[name]] is not None}
     line = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
-    return sha256(line.encode()).hexdigest()[:_HASH_LENGTH]
+    return sha256(line.encode()).hexdigest()[: cursor_state.HASH_LENGTH]
 
 
 def _value_text(row: Mapping[str, Any], column: str, kind: str) -> str:

@@ -26,6 +26,9 @@ class Cursor:
 
     :param column: The column, or the path of a field in a struct: ``"meta.changed_at"``. Integers, decimals,
         doubles, dates, timestamps with and without zone, and text (compared by code point).
+    :param per: A column of text, whole numbers, dates, timestamps or booleans, or such a path. The rows with
+        one of its values are a group, and each group has a last value of its own; rows without a value are
+        a group, too. At most 1,000 groups. None is one last value for all rows.
     :param initial_value: Rows from this value on are loaded; None is all. A number, a date, a datetime (with
         time zone for a column of instants, without for ``timestamp_ntz``), or text of one.
     :param end_value: Rows before this value are loaded, not those at it. The state is then neither read nor
@@ -49,6 +52,7 @@ class Cursor:
     """
 
     column: str
+    per: str | None = None
     initial_value: Any = None
     end_value: Any = None
     range_start: RangeEnd = "closed"
@@ -72,6 +76,12 @@ class Cursor:
                 raise validation.bad(
                     name, value, 'None with range_start="open"', "leave it out: no loaded row is read again"
                 )
+        if self.per is not None and self.end_value is not None:
+            raise validation.bad(
+                "per", self.per, "None with end_value", "leave it out: a range has no last values"
+            )
+        if isinstance(self.per, str) and self.per.lower() == str(self.column).lower():
+            raise validation.bad("per", self.per, "another column than the cursor's")
         if first and end and first.kind == end.kind and first.beyond(end, self.last_value_func):
             raise validation.bad(
                 "end_value", self.end_value, f"a value after initial_value={self.initial_value!r}"

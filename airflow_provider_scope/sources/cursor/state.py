@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation, localcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CheckpointCorruptError, CursorError
+from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow_provider_scope.sources.cursor.spec import Cursor
     from airflow_provider_scope.values import CursorSlice, Window
@@ -143,6 +144,33 @@ _DIGITS = 400
 _WHOLE = re.compile(r"tinyint|smallint|int|bigint")
 _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|float|double")
 _KINDS = re.compile(_NUMBER.pattern + r"|date|timestamp|timestamp_ntz|string")
+_WHOLE_GROUPS = re.compile(_WHOLE.pattern + r"|decimal\(\d+,0\)")
+_GROUPS = re.compile(_WHOLE_GROUPS.pattern + r"|boolean|date|timestamp|timestamp_ntz|string")
+"""Types whose values Spark writes as one text each, whatever its settings: not those of floats."""
+MOST_GROUPS = 1000
+"""Groups of ``per``: all of them are in the state, which is part of a commit and of a record."""
+LONGEST_GROUP = 200
+"""Characters of a group's value."""
+
+
+class Group(NamedTuple):
+    """What a cursor has reached in one group of ``per``; each has what one cursor alone would have."""
+
+    key: str
+    """``=`` and the group's value as text; empty for the group of the rows that have none."""
+    last: str
+    """The last value."""
+    since: str | None = None
+    """As ``CursorState.since``."""
+
+
+def group_of(row: str) -> str:
+    """Return the key of the group that a row of ``CursorState.boundary_rows`` belongs to."""
+    return row[HASH_LENGTH:]
+
+
+HASH_LENGTH = 32
+"""Hexadecimal digits of the hash of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +183,10 @@ class CursorState:
     kind: str | None = None
     """The type of the column; None if no row was read yet."""
     last: str | None = None
-    """The last value, as text; None if no row had one."""
+    """The last value, as text; None if no row had one, or if each group has its own."""
     boundary_rows: tuple[tuple[str, str, int], ...] = ()
-    """Of the rows that the next load reads again: cursor value, hash, how many."""
+    """Of the rows that the next load reads again: cursor value, hash, how many. With ``per``, the key of the
+    row's group follows the hash."""
     boundary_folder: str | None = None
     """The folder with those, where they are many."""
     since: str | None = None
@@ -172,6 +201,12 @@ class CursorState:
     """Its version."""
     more: bool = False
     """Whether rows of that version are left, because a batch takes only so many."""
+    per: str | None = None
+    """The column whose values are groups with a last value each; None if there is one for all rows."""
+    per_kind: str | None = None
+    """The type of that column; None if no row was read yet."""
+    groups: tuple[Group, ...] = ()
+    """The groups that have a last value, by their keys."""
 
     def encode(self) -> str:
         """Write it as JSON, without fields that have no value."""
@@ -197,6 +232,10 @@ def decode(text: str | None, where: str) -> CursorState | None:
             (str(at), str(row), int(n)) for at, row, n in value.get("boundary_rows", ())
         )
         value["columns"] = tuple(map(str, value.get("columns", ())))
+        value["groups"] = tuple(
+            Group(str(key), str(last), None if since is None else str(since))
+            for key, last, since in value.get("groups", ())
+        )
         return CursorState(**value)
     except (TypeError, ValueError, KeyError) as err:
         raise CheckpointCorruptError(
@@ -224,6 +263,13 @@ def check_column(state: CursorState | None, cursor: Cursor, where: str) -> None:
             f"{cursor.last_value_func!r}: it is not known which values are loaded on that side.",
             kept="the table and all records; nothing was written",
             do=f"set last_value_func={state.func!r} again; or run the task once with full_refresh=True",
+        )
+    if state and (state.per or "").lower() != (cursor.per or "").lower():
+        raise CursorError(
+            f"The last values in {where} are known with cursor.per={state.per!r}, and it is now "
+            f"{cursor.per!r}: it is not known which rows of a group are loaded.",
+            kept="the table and all records; nothing was written",
+            do=f"set cursor.per={state.per!r} again; or run the task once with full_refresh=True",
         )
 
 
@@ -296,6 +342,29 @@ def check_kind(column: str, kind: str, state: CursorState | None) -> None:
         )
 
 
+def check_groups(column: str, kind: str, state: CursorState) -> None:
+    """Refuse a column that cannot tell groups, and one by whose type the groups of the state are others.
+
+    :param column: The column of ``per``.
+    :raises CursorError: The column has such a type.
+    """
+    if not _GROUPS.fullmatch(kind):
+        raise CursorError(
+            f"cursor.per={column!r} has the type {kind}, whose values are not told apart as groups.",
+            kept=NO_ROW_WRITTEN,
+            do="use a column of text, whole numbers, dates, timestamps or booleans; or CAST it in "
+            "pre_filter_sql",
+        )
+    before = state.per_kind
+    if before and before != kind and not (_WHOLE_GROUPS.fullmatch(before) and _WHOLE_GROUPS.fullmatch(kind)):
+        raise CursorError(
+            f"cursor.per={column!r} has the type {kind}, and the groups of the last load are of the type "
+            f"{before}.",
+            kept=NO_ROW_WRITTEN,
+            do="give the column its type back (CAST in pre_filter_sql); or run once with full_refresh=True",
+        )
+
+
 def is_end_of_time(last: str | None, kind: str) -> bool:
     """Return whether a value is the last day of the year 9999: it stands for "never"."""
     if last is None or kind not in ("date", "timestamp", "timestamp_ntz"):
@@ -309,7 +378,20 @@ def start_of_slice(cursor: Cursor, batch: CursorSlice, kind: str, where: str) ->
     :param where: What errors name as the place of the slice.
     """
     before = None if batch.end else decode(batch.before, where)
-    return start_of(cursor, before, kind, Bound.decode(batch.first) if batch.first else None)
+    return earliest_start(cursor, before, kind, Bound.decode(batch.first) if batch.first else None)
+
+
+def earliest_start(cursor: Cursor, state: CursorState | None, kind: str, initial: Bound | None) -> str | None:
+    """Return the value from which on any row may be new; of groups, one that comes later is new as a whole.
+
+    :return: None is all rows.
+    :raises CursorError: As ``start_of``.
+    """
+    start = start_of(cursor, state, kind, initial)
+    for of_group in starts_of(cursor, state, kind, initial).values() if state else ():
+        if start is not None and is_beyond(start, of_group, kind, cursor.last_value_func):
+            start = of_group
+    return start
 
 
 def start_of(cursor: Cursor, state: CursorState | None, kind: str, initial: Bound | None) -> str | None:
@@ -331,6 +413,79 @@ def start_of(cursor: Cursor, state: CursorState | None, kind: str, initial: Boun
         # The lag was shorter before: of rows before that nobody knows which are loaded.
         start = state.since
     return start if first is None or is_beyond(start, first, kind, cursor.last_value_func) else first
+
+
+def starts_of(cursor: Cursor, state: CursorState, kind: str, initial: Bound | None) -> dict[str, str]:
+    """Return the first value that is read of each group that the state has; others begin as without a state.
+
+    :return: The key of a group -> the value.
+    :raises CursorError: As ``start_of``.
+    """
+    starts = {group.key: start_of(cursor, _alone(state, group), kind, initial) for group in state.groups}
+    return {key: start for key, start in starts.items() if start is not None}
+
+
+def _alone(state: CursorState, group: Group | None) -> CursorState:
+    """Return the state that a cursor over the rows of one group alone would have."""
+    return replace(state, last=group.last if group else None, since=group.since if group else None, groups=())
+
+
+def moved(
+    cursor: Cursor, state: CursorState, newest: str | None, kind: str, initial: Bound | None
+) -> CursorState:
+    """Return a state with the last value that it has after a batch, and without the boundary's rows.
+
+    :param newest: The last value of the batch's rows; None if none of them has one.
+    """
+    last = state.last
+    if newest is not None and (last is None or is_beyond(newest, last, kind, cursor.last_value_func)):
+        last = newest
+    state = replace(state, last=last)
+    compares = last is not None and cursor.compares
+    return replace(state, since=start_of(cursor, state, kind, initial) if compares else None)
+
+
+def moved_by_group(
+    cursor: Cursor, state: CursorState, newest: Mapping[str, str], kind: str, initial: Bound | None
+) -> CursorState:
+    """Do so for each group, as for a cursor over its rows alone.
+
+    :param newest: The key of each group in the batch -> the last value of its rows.
+    :raises CursorError: There are more groups than a state holds, or the value of one is too long.
+    """
+    before = {group.key: group for group in state.groups}
+    keys = sorted(before.keys() | newest.keys())
+    if len(keys) > MOST_GROUPS:
+        raise CursorError(
+            f"cursor.per={cursor.per!r} has more than {MOST_GROUPS:,} values, and a group for each of them: "
+            "the state holds no more.",
+            kept=NO_ROW_WRITTEN,
+            do="use a column with fewer values; or leave per out, and set lag for rows that come late",
+        )
+    if long := next((key for key in keys if len(key) > LONGEST_GROUP + 1), None):
+        raise CursorError(
+            f"cursor.per={cursor.per!r} has the value {long[1:61]!r}…, of {len(long) - 1:,} characters; a "
+            f"group has at most {LONGEST_GROUP}.",
+            kept=NO_ROW_WRITTEN,
+            do="use a column with shorter values; pre_filter_sql can compute one, such as their md5",
+        )
+    groups = []
+    for key in keys:
+        after = moved(cursor, _alone(state, before.get(key)), newest.get(key), kind, initial)
+        groups.append(Group(key, str(after.last), after.since))
+    return replace(state, groups=tuple(groups))
+
+
+def reached(state: CursorState) -> str | None:
+    """Say up to which value the rows are loaded, in one line for people; None if none had a value.
+
+    With groups: how many these are, and the smallest and the largest of their last values.
+    """
+    if not state.groups:
+        return state.last
+    lasts = sorted((group.last for group in state.groups), key=lambda last: _ordered(last, state.kind or ""))
+    ends = lasts[0] if lasts[0] == lasts[-1] else f"values from {lasts[0]} to {lasts[-1]}"
+    return f"{ends} in {counted(len(lasts), 'group')} of {state.per}"
 
 
 def value_of(argument: str, bound: Bound, kind: str) -> str:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,14 @@ _KINDS = {
     "timestamp": "timestamp_ntz",
     "timestamptz": "timestamp",
 }
+_SQL_TYPES = {
+    "string": "text",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+    "float": "float4",
+    "double": "float8",
+}
+"""Spark's type of a cursor -> PostgreSQL's name of it, where that is another."""
 _UNCHANGED = {*_KINDS, "bool", "bytea", "text", "varchar", "bpchar", "name"}
 _ARRAYS = {"_int2", "_int4", "_int8", "_float4", "_float8", "_bool", "_text", "_varchar", "_bpchar"}
 _TEXTS = ("text", "varchar", "bpchar")
@@ -164,6 +173,11 @@ _UNKNOWN = (
     "{column!r} is computed by pre_filter_sql, so rows that are committed late with a smaller value are "
     "lost. Name a column of the database (`query` can compute one), or set cursor.lag"
 )
+_NO_GROUPS = (
+    "the database does not tell the groups of cursor.per apart as Spark does (a column of timestamps, or one "
+    "in customSchema), so rows that are committed late with a smaller value of {column!r} than the "
+    "last one of their group are lost. Set cursor.lag"
+)
 _NO_XMIN = (
     "transactions are running in the database, and for a query or a view it is not known which rows came "
     "after theirs: rows that they commit later with a smaller value of {column!r} are lost. Name a table, "
@@ -197,7 +211,8 @@ def rows(session: Session) -> DataFrame:
     if session.computes_column:
         session.warn_of_late_rows(_UNKNOWN)
     elif cursor is not None:
-        where, reads_all = _CursorConditions(session, cursor).where()
+        key = _group_key(session.cursor.per, columns, custom_types)
+        where, reads_all = _CursorConditions(session, cursor, key).where()
     parts = postgres_parts.divided(session, columns, where, reads_all=reads_all)
     if parts:
         values.append(f"{parts.divider.value} AS {named(parts.divider.name)}")
@@ -211,6 +226,24 @@ def rows(session: Session) -> DataFrame:
         postgres_parts.reader(session, table, types, parts) if parts else jdbc.reader(session, table, types)
     )
     return read.selectExpr(*_typed(columns, custom_types))
+
+
+def _group_key(
+    per: str | None, columns: Sequence[Column], custom_types: Mapping[str, T.DataType]
+) -> str | None:
+    """Write the SQL of the key of a row's group (``sources.cursor.state.Group``): the text that Spark makes.
+
+    :param per: The column whose values are groups.
+    :return: None if there are no groups, or if the text of a value is another one here.
+    """
+    column = next((column for column in columns if column.name.lower() == (per or "").lower()), None)
+    if column is None or column.name.lower() in custom_types or column.kind in ("timestamp", "timestamptz"):
+        return None
+    name = named(column.name)
+    text = f"to_char({name}, 'YYYY-MM-DD')" if column.kind == "date" else f"{name}::text"
+    if column.kind == "bpchar":  # whose text has no blanks at its end
+        text += f" || repeat(' ', octet_length({name}) - octet_length({name}::text))"
+    return f"COALESCE('=' || {text}, '')"
 
 
 def _typed(columns: Sequence[Column], custom_types: Mapping[str, T.DataType]) -> list[str]:
@@ -229,6 +262,8 @@ class _CursorConditions:
 
     session: Session
     column: Column
+    group: str | None
+    """SQL of the key of a row's group; None if there are no groups, or if the database cannot tell."""
 
     @property
     def cursor(self) -> Cursor:
@@ -254,11 +289,16 @@ class _CursorConditions:
             limit = self.literal(cursor_state.value_of("end_value", end, self.kind))
             conditions.append(f"{self.value} {self.op('<=' if end.side == 'closed' else '<')} {limit}")
             return self._or_missing(conditions), False
+        before = cursor_state.decode(session.batch.before, f"batch {session.seq}")
+        if before and before.groups and self.group:
+            first = Bound.decode(session.batch.first) if session.batch.first else None
+            starts = cursor_state.starts_of(self.cursor, before, self.kind, first)
+            conditions.append(self._by_group(">=", starts, otherwise="TRUE"))
+        reads_all = not conditions and max_rows is None
         conditions += self.committed(conditions)
-        if max_rows is not None:
-            before = cursor_state.decode(session.batch.before, f"batch {session.seq}")
+        if max_rows is not None and not self.cursor.per:
             conditions += self.enough(conditions, before.last if before else None, max_rows)
-        return self._or_missing(conditions), start is None and max_rows is None
+        return self._or_missing(conditions), reads_all
 
     def _or_missing(self, conditions: Sequence[str]) -> str:
         """Join conditions, and take the rows without a value, too, unless they are left out."""
@@ -297,6 +337,32 @@ class _CursorConditions:
     def literal(self, text: str) -> str:
         return postgres_literal(self.kind, text)
 
+    def _by_group(self, sign: str, values: Mapping[str, str], *, otherwise: str) -> str:
+        """Write the comparison of the column with the value for the row's group.
+
+        :param values: The key of a group -> the value, as text.
+        :param otherwise: SQL of the result for all other groups.
+        """
+        kind = "numeric" if self.kind.startswith("decimal") else _SQL_TYPES.get(self.kind, self.kind)
+        # Not escaped: a database of another encoding does not take that.
+        texts = postgres_literal("string", json.dumps(values, ensure_ascii=False))
+        limit = f"({texts}::jsonb ->> ({self.group}))::{kind}"
+        return f"COALESCE({self.value} {self.op(sign)} {limit}, {otherwise})"
+
+    def _furthest(self, function: str, source: str) -> str:
+        """Write the query for the largest or smallest value ``v``: of all rows, or as JSON of each group."""
+        value = f"{function}({self.value})::text AS v"
+        if self.group is None:
+            return f"SELECT {value} FROM {source}"
+        of_groups = f"SELECT {self.group} AS k, {value} FROM {source} GROUP BY 1"
+        return f"SELECT json_object_agg(k, v)::text AS v FROM ({of_groups}) AS g WHERE v IS NOT NULL"
+
+    def _limited(self, sign: str, furthest: str, *, otherwise: str) -> str:
+        """Write the comparison of the column with what ``_furthest`` has found."""
+        if self.group is None:
+            return f"{self.value} {self.op(sign)} {self.literal(furthest)}"
+        return self._by_group(sign, json.loads(furthest), otherwise=otherwise)
+
     # ---- what is not committed yet ---------------------------------------------------------------
 
     def committed(self, conditions: Sequence[str]) -> list[str]:
@@ -308,6 +374,9 @@ class _CursorConditions:
         """
         if self.kind in ("date", "timestamp", "timestamp_ntz"):
             return self._before_oldest()
+        if self.cursor.per and not self.group:
+            self.session.warn_of_late_rows(_NO_GROUPS)
+            return []
         return self._before_young(conditions)
 
     def _before_oldest(self) -> list[str]:
@@ -353,13 +422,12 @@ class _CursorConditions:
         largest = "max" if self.cursor.is_rising else "min"
         finite = f" WHERE {self.value} NOT IN ('NaN', 'Infinity', '-Infinity')"
         source = f"{self.session.rows_of}{finite if self.kind in ('float', 'double') else ''}"
-        last, asked_at = self.session.ask(
-            f"SELECT {largest}({self.value})::text, clock_timestamp()::text FROM {source}"
-        )
+        furthest = self._furthest(largest, source)
+        last, asked_at = self.session.ask(f"SELECT v, clock_timestamp()::text FROM ({furthest}) AS f")
         if last is None:
             return ["FALSE"]  # what comes now may come before what is not committed yet
         hidden, running, _, standby = self._running()
-        upper = [f"{self.value} {self.op('<=')} {self.literal(last)}"]
+        upper = [self._limited("<=", last, otherwise="FALSE")]
         if not hidden and not standby and (not running or self._have_ended(str(asked_at))):
             return upper
         if self.session.source.table is None:
@@ -372,9 +440,7 @@ class _CursorConditions:
         smallest = "min" if self.cursor.is_rising else "max"
         where = " AND ".join([*conditions, _IS_YOUNG])
         try:
-            (young,) = self.session.ask(
-                f"SELECT {smallest}({self.value})::text FROM {self.session.rows_of} WHERE {where}"
-            )
+            (young,) = self.session.ask(self._furthest(smallest, f"{self.session.rows_of} WHERE {where}"))
         except Exception as err:
             if "xmin" not in str(err):
                 raise
@@ -383,11 +449,12 @@ class _CursorConditions:
         if young is None:
             return []
         more = "more" if self.cursor.is_rising else "less"
+        shown = f"that of {len(json.loads(young)):,} groups" if self.group else young
         self.session.notify(
-            f"rows whose {{column!r}} is {young} or {more} wait for a later load: a transaction is still "
+            f"rows whose {{column!r}} is {shown} or {more} wait for a later load: a transaction is still "
             "running, and may have taken a number before theirs"
         )
-        return [f"{self.value} {self.op('<')} {self.literal(young)}"]
+        return [self._limited("<", young, otherwise="TRUE")]
 
     def _have_ended(self, at: str) -> bool:
         """Wait up to two seconds for the transactions that ran at a time; later ones take larger values."""

@@ -1,0 +1,233 @@
+"""A cursor with ``per`` loads what as many cursors would, each over the rows of one group alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.specs import Cursor
+from tests.spark.test_cursor_model import KINDS, counted, lag_of
+from tests.support import warm
+from tests.support.cursor_model import Groups, Model, Replay
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.spark, pytest.mark.compiled]
+HISTORIES = int(os.environ.get("CURSOR_HISTORIES", "6"))
+LOADS = 4
+
+GROUPS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "text": (pa.string(), ["", "=", "a", "a ", "A", "é", "é", "\"'\\", "null", "a\0b"]),
+    "int": (pa.int32(), [0, -1, 2**31 - 1, 10]),
+    "decimal": (pa.decimal128(38, 0), [Decimal(0), Decimal(10) ** 37, Decimal(-1)]),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        [datetime(1969, 12, 31, 23, 59, 59, 1, UTC), datetime(2024, 10, 27, 1, tzinfo=UTC)],
+    ),
+    "date": (pa.date32(), [date(1600, 2, 29), date(9999, 12, 31)]),
+    "bool": (pa.bool_(), [True, False]),
+}
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_each_load_takes_what_a_cursor_of_each_group_would(spark: Any, tmp_path: Path, seed: int) -> None:
+    """Groups that come later, late rows, equal ones, and changed ones, and no group of the others' values."""
+    rng = random.Random(f"groups {seed}")
+    kinds, groups = [*KINDS], [*GROUPS]
+    kind = kinds[seed % len(kinds)]
+    arrow, value_of, shift = KINDS[kind]
+    group_type, group_values = GROUPS[groups[seed % len(groups)]]
+    func = rng.choice(["max", "min"])
+    missing = rng.choice(["include", "exclude"])
+    dedup = rng.choice([None, None, ("id",), ()])
+    lag = shift if shift is not None and rng.random() < 0.5 else None
+    initial = value_of(rng.randrange(6)) if rng.random() < 0.3 else None
+    is_open = lag is None and not dedup and rng.random() < 0.3
+    # A few groups have their rows in the state, many have them in a folder beside it.
+    is_large = seed % 3 == 0
+    cursor = Cursor(
+        column="The Cursor",
+        per="a Group" if seed % 2 else "nested.a group",
+        last_value_func=func,
+        lag=None if lag is None else lag_of(lag),
+        on_cursor_value_missing=missing,
+        dedup_key=dedup,
+        initial_value=initial,
+        range_start="open" if is_open else "closed",
+    )
+    model = Groups("a Group", lambda: Model("The Cursor", func, lag, missing, dedup, initial, is_open))
+    replay = Replay(spark, tmp_path, cursor)
+    rows: list[dict[str, Any]] = []
+    for load in range(LOADS):
+        for _ in range(rng.randrange(300) if is_large else rng.randrange(12)):
+            group = rng.choice([*group_values[: load + 1], None])
+            value = None if rng.random() < 0.1 else value_of(rng.randrange(8) + load)
+            row = {
+                "t": rng.choice(["a", None]),
+                "The Cursor": value,
+                "id": rng.randrange(5),
+                "a Group": group,
+            }
+            rows.append(row)
+        for row in rng.sample(rows, len(rows) // 4):
+            rows.append(dict(row)) if rng.random() < 0.4 else row.update(t=rng.choice(["c", "d"]))
+        for row in rng.sample(rows, len(rows) // 8):
+            rows.remove(row)
+        rng.shuffle(rows)
+        columns = [("t", pa.string()), ("The Cursor", arrow), ("id", pa.int64()), ("a Group", group_type)]
+        source = pa.Table.from_pylist(rows, pa.schema(columns))
+        if not seed % 2:
+            of_group = pa.StructArray.from_arrays([source["a Group"].combine_chunks()], ["a Group"])
+            source = source.drop(["a Group"]).append_column("nested", of_group)
+        expected = model.load(rows)
+        found = [flat(row) for row in replay.load(source)]
+
+        drawn = (seed, kind, load, func, missing, dedup, lag, initial, is_open)
+        assert counted(found) == counted(expected), drawn
+
+
+def flat(row: dict[str, Any]) -> dict[str, Any]:
+    nested = row.pop("nested", None)
+    return row | ({"a Group": nested["a Group"]} if nested else {})
+
+
+def test_runs_take_each_row_once_though_a_worker_dies_between_them(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a Delta table with CHAR as the group: late rows of one group are new ones of another; by batches."""
+    warm.use(monkeypatch, spark)
+    source = tmp_path / "source"
+    spark.sql(f"CREATE TABLE delta.`{source}` (g CHAR(4), n INT, id INT) USING delta")
+    pipes = {
+        write if isinstance(write, str) else write["kind"]: pipe_of(tmp_path, source, write)
+        for write in ("append", {"kind": "merge", "strategy": "upsert", "primary_key": ["id"]})
+    }
+    rng, ids = random.Random("groups"), 0
+    groups, expected = ["a", "ab", "A"], Counter[Any]()
+    lasts: dict[Any, int] = {}
+    for turn in range(3):
+        rows = []
+        for group in [*groups[: turn + 1], None]:
+            for _ in range(rng.randrange(2, 6)):
+                ids += 1
+                rows.append((group, lasts.get(group, -50 * len(rows)) + rng.randrange(3), ids))
+            lasts[group] = max(n for g, n, _ in rows if g == group)
+        expected.update((g if g is None else g.ljust(4), n, i) for g, n, i in rows)
+        late = min(n for _, n, _ in rows) - 100  # before the last value of each group that is known
+        if turn:
+            rows.append((groups[0], late, 1000 + turn))
+        rng.shuffle(rows)
+        spark.createDataFrame(rows, "g string, n int, id int").write.format("delta").mode("append").save(
+            str(source)
+        )
+        for pipe in pipes.values():
+            with monkeypatch.context() as patch:
+                dying_after(patch, batches=1)
+                with pytest.raises(KeyboardInterrupt):
+                    pipe.run()
+            pipe.run(max_batches_per_run=10)
+            assert pipe.run().batches == []
+
+            assert Counter(pipe.rows("g", "n", "id")) == expected
+
+    state = cursor_state.decode(json.dumps(pipe.state()), "the test")
+    assert state is not None
+    assert {group.key: int(group.last) for group in state.groups} == {
+        "" if group is None else f"={group.ljust(4)}": last for group, last in lasts.items()
+    }
+    assert cursor_state.reached(state) == (
+        f"values from {min(lasts.values())} to {max(lasts.values())} in 4 groups of g"
+    )
+    # A version that adds no row is told without Spark; one that does, is not: the group may be a new one.
+    DeltaTable(str(source)).optimize.compact()
+    assert pipes["append"].run().why_nothing().endswith(f"nothing newer in version 4 of file://{source}")
+
+
+def pipe_of(folder: Path, source: Path, write: Any) -> warm.Pipe:
+    own = folder / (write if isinstance(write, str) else write["kind"])
+    cursor = {"column": "n", "per": "g"}
+    table = {"table": str(source), "cursor": cursor, "max_rows_per_batch": 4}
+    return warm.Pipe(own, {"source": table, "write": write})
+
+
+def dying_after(patch: pytest.MonkeyPatch, batches: int) -> None:
+    """Let the worker die when the table has a batch, and its record does not say so."""
+    run_plan, counts = warm.SessionEngine.run_plan, Counter[str]()
+
+    def dying(self: warm.SessionEngine, plan: Any) -> None:
+        run_plan(self, plan)
+        counts["plans"] += 1
+        if counts["plans"] == batches:
+            raise KeyboardInterrupt
+
+    patch.setattr(warm.SessionEngine, "run_plan", dying)
+
+
+def test_what_is_not_possible_is_refused_before_a_row_is_written(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warm.use(monkeypatch, spark)
+    source = tmp_path / "source"
+    columns = {"n": pa.array([1, 2, 3], pa.int32()), "g": ["a", "b", None], "f": [1.5, 2.0, -0.0]}
+    write_deltalake(str(source), pa.table(columns))
+
+    def pipe(**cursor: Any) -> warm.Pipe:
+        return warm.Pipe(tmp_path, {"source": {"table": str(source), "cursor": {"column": "n", **cursor}}})
+
+    with pytest.raises(
+        CursorError, match=re.escape("cursor.per is 'absent', and there is no such column: n, g, f")
+    ):
+        pipe(per="absent").run()
+    with pytest.raises(CursorError, match=re.escape("cursor.per='f' has the type double")):
+        pipe(per="f").run()
+    with monkeypatch.context() as patch:
+        patch.setattr(cursor_state, "MOST_GROUPS", 2)
+        with pytest.raises(CursorError, match=re.escape("cursor.per='g' has more than 2 values")):
+            pipe(per="g").run()
+        patch.setattr(cursor_state, "MOST_GROUPS", 3)
+        pipe(per="g").run()
+        write_deltalake(
+            str(source),
+            pa.table({**columns, "n": pa.array([0, 2, 3], pa.int32()), "g": ["a", "c", "d"]}),
+            mode="append",
+        )
+        with pytest.raises(CursorError, match="has more than 3 values"):
+            pipe(per="g").run()
+    assert len(pipe().rows()) == 3
+    pipe(per="g").run()
+    assert len(pipe().rows("n", "g")) == 5  # of a known group nothing before its last value, of new ones all
+    write_deltalake(str(source), pa.table({**columns, "g": ["x" * 201, "a", "b"]}), mode="append")
+    with pytest.raises(CursorError, match="of 201 characters; a group has at most 200"):
+        pipe(per="g").run()
+    for change in ({}, {"per": "f"}):
+        with pytest.raises(CursorError, match=re.escape("known with cursor.per='g'")):
+            pipe(**change).run()
+    pipe().run(full_refresh=True)
+    with pytest.raises(CursorError, match=re.escape("known with cursor.per=None, and it is now 'g'")):
+        pipe(per="g").run()
+
+
+def test_load_has_a_cursor_for_each_group(spark: Any, tmp_path: Path) -> None:
+    from airflow_provider_scope.spark import load
+
+    cursor, target = Cursor(column="n", per="g"), str(tmp_path / "target")
+    load(spark, [{"g": "a", "n": 5}, {"g": "b", "n": 1}], target, "append", cursor=cursor)
+    later = [{"g": "a", "n": 4}, {"g": "b", "n": 1}, {"g": "b", "n": 2}, {"g": "c", "n": -1}]
+    result = load(spark, later, target, "append", cursor=cursor)
+
+    found = DeltaTable(target).to_pyarrow_table().to_pylist()
+    assert sorted((row["g"], row["n"]) for row in found) == [("a", 5), ("b", 1), ("b", 2), ("c", -1)]
+    assert result.inserted == 2
