@@ -197,7 +197,7 @@ def state_text(state: str | None, where: str) -> str:
         cursor = cursor_state.decode(state, where)
     except CheckpointCorruptError:
         return state  # of a source that is no cursor
-    reached = cursor_state.reached(cursor) if cursor else None
+    reached = cursor_state.reached_text(cursor) if cursor else None
     if cursor is None or reached is None:
         return "no row with a value was loaded yet"
     version = "" if cursor.version is None else f", version {cursor.version} of the source"

@@ -187,11 +187,11 @@ class Reading:
         cursor_state.check_kind(self.cursor.column, self.kind, self.before)
         self.stored = self.value
         self.group = F.lit("")
-        """The key of a row's group; the same for all rows if there are no groups."""
+        """The key of a row's group; without ``per``, all rows are one."""
         self.group_kind: str | None = None
         if self.cursor.per:
             group, self.group_kind = column_of(data, self.cursor.per, "per")
-            cursor_state.check_groups(self.cursor.per, self.group_kind, self.before)
+            cursor_state.check_group_kind(self.cursor.per, self.group_kind, self.before)
             self.group = F.coalesce(F.concat(F.lit("="), group.cast("string")), self.group)
         if not delta_commit.are_exact(self.kind):
             # By statistics that are rounded or cut, Delta would leave files out whose rows are new. It does
@@ -261,7 +261,7 @@ class Reading:
             F.count_if(self._is_again()).alias("again"),
             self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
         )
-        if self.is_repeatable and self._last() is None:
+        if self.is_repeatable and not (self.before.reached and self._compares()):
             # All rows of a table, as a rule: to read one column of it twice costs less than to hold them.
             counts: dict[str, Any] = rows.agg(*values).first().asDict()  # type: ignore[union-attr] # there is one
             if not settings.is_small_batch(counts["rows"]):
@@ -270,36 +270,31 @@ class Reading:
 
     def _candidates(self) -> DataFrame:
         """Leave out the rows before the beginning of the load, and from its end on."""
-        start = cursor_state.start_of(self.cursor, self.before, self.kind, self.first)
         starts = cursor_state.starts_of(self.cursor, self.before, self.kind, self.first)
+        of_others = cursor_state.start_of(self.cursor, None, self.kind, self.first)
         rows = self.data
         if self.end:
             end = cursor_state.value_of("end_value", self.end, self.kind)
             is_after = self._is_beyond(end) if self.end.side == "closed" else self._is_from(end)
             is_before = ~is_after & self._near(end, is_start=False)
             rows = rows.where(is_before | self.is_missing)
-        return self._from(rows, self._by_group(starts, start) if starts else start)
-
-    def _last(self) -> Limit | None:
-        """Find the value up to which rows may have been loaded already; None if no rows are compared."""
-        return self._reached() if self._compares() else None
+        return self._from(rows, self._limit(starts, of_others))
 
     def _reached(self) -> Limit | None:
-        """Find the last value, of all rows or of each group; None if there is none yet."""
-        groups = self.before.groups
-        return self._by_group({group.key: group.last for group in groups}) if groups else self.before.last
+        """Find the last value of a row's group; None if no group has one yet."""
+        return self._limit(_lasts(self.before))
 
-    def _since(self, state: CursorState, group: Column | None = None) -> Limit | None:
-        """Find the value from which on rows are to be noted, of all rows or of each group.
+    def _since(self, state: CursorState, key: Column | None = None) -> Limit | None:
+        """Find the value from which on the rows of a group are to be noted.
 
-        :param group: The key of a row's group; None is that of the rows that are read.
+        :param key: That of the group; None is that of a row which is read.
         """
-        return self._by_group(_sinces(state), group=group) if state.per else state.since
+        return self._limit({key: group.since for key, group in state.reached.items()}, key=key)
 
     def _is_again(self) -> Column:
         """Check whether a row is not beyond the last value, so that it may have been loaded."""
-        last = self._last()
-        if last is None:
+        last = self._reached()
+        if last is None or not self._compares():
             return F.lit(False)  # noqa: FBT003 - a value
         return ~self.is_missing & ~self._is_beyond(last)
 
@@ -343,8 +338,7 @@ class Reading:
         fresh = present if last is None else present.where(self._is_beyond(last))
         if fresh.count() <= max_rows:
             return rows, False
-        # Rows of one group up to its last value may lie beyond the new ones of another.
-        is_within = ~self._is_beyond(self._nth(fresh, max_rows)) | self._is_again()
+        is_within = ~self._is_beyond(self._nth(fresh, max_rows))
         if self.cursor.on_cursor_value_missing == "include":
             # Those come once with each load: with its last batch.
             return rows.where(~self.is_missing & is_within), True
@@ -378,19 +372,22 @@ class Reading:
             dedup=cursor_state.compared_by(self.cursor),
             columns=tuple(self.data.columns) if self.cursor.dedup_key is None else (),
         )
-        if self.end or not self.cursor.per:
-            return cursor_state.moved(self.cursor, state, newest, self.kind, self.first)
-        newest_by_group = self._newest_by_group(rows) if newest is not None else {}
-        return cursor_state.moved_by_group(self.cursor, state, newest_by_group, self.kind, self.first)
+        return cursor_state.moved(self.cursor, state, self._newest(rows, newest), self.kind, self.first)
 
-    def _newest_by_group(self, rows: DataFrame) -> dict[str, str]:
-        """Find the last value of each group; no more of them than show that they are too many."""
-        newest = (
+    def _newest(self, rows: DataFrame, newest: str | None) -> dict[str, str]:
+        """Find the last value of each group; no more of them than show that they are too many.
+
+        :param newest: The last value of all rows; None if none has one.
+        """
+        if newest is None or not self.cursor.per:
+            return {} if newest is None else {"": newest}
+        of_groups = (
             rows.where(~self.is_missing)
-            .groupBy(self.group.alias("group"))
+            .groupBy(self.group.alias("key"))
             .agg(self._text(self._furthest(self.value)).alias("last"))
+            .limit(cursor_state.MOST_GROUPS + 1)
         )
-        return {row["group"]: row["last"] for row in newest.limit(cursor_state.MOST_GROUPS + 1).collect()}
+        return {row["key"]: row["last"] for row in of_groups.collect()}
 
     def _remembering(
         self, rows: DataFrame, state: CursorState, again: Column, count: int
@@ -405,7 +402,7 @@ class Reading:
         :param count: How many rows are loaded.
         :return: None if one of these was not loaded, or if more are to be noted than the state holds.
         """
-        if self.end or (state.last is None and not state.groups) or not self._compares():
+        if self.end or not state.reached or not self._compares():
             return replace(state, boundary_rows=(), boundary_folder=None)
         if state.boundary_folder:
             return None
@@ -432,19 +429,21 @@ class Reading:
 
     def _in_folder(self, rows: DataFrame, state: CursorState, count: int) -> CursorState:
         """Note the rows that the next load reads again, where they may be many; see ``_remembering``."""
-        if not count and (self.before.last, self.before.groups) == (state.last, state.groups):
+        if not count and _lasts(self.before) == _lasts(state):
             return state
         read = rows.where(~self.is_missing & self._is_from(self._since(state))).select(*self._marks())
-        kept, group = self._loaded_before(), _group_of_mark()
+        kept = self._loaded_before()
+        key = F.expr(f"substr(_scope_row, {cursor_state.HASH_LENGTH + 1})")
         if not self.cursor.dedup_key:
-            place = ["_scope_at", "_scope_group"]
-            read_values = read.withColumn("_scope_group", group).select(place).distinct()
-            marked = kept.withColumn("_scope_group", group)
-            kept = marked.join(read_values, place, "left_anti").select(*kept.columns)
+            place = [F.col("_scope_at"), key.alias("_scope_key")]
+            same_value = kept.select("*", place[1]).join(
+                read.select(place).distinct(), ["_scope_at", "_scope_key"], "left_anti"
+            )
+            kept = same_value.select(*kept.columns)
         loaded = read.select("*", F.lit(1).cast("bigint").alias("_scope_n")).unionByName(kept)
         at = F.col("_scope_at").cast(self.kind)
         loaded = (
-            loaded.where(self._is_from(self._since(state, group), at))
+            loaded.where(self._is_from(self._since(state, key), at))
             .groupBy(*_MARKS)
             .agg(F.sum("_scope_n").alias("_scope_n"))
         )
@@ -458,9 +457,9 @@ class Reading:
 
     def _counted(self, rows: list[LoadedRow], state: CursorState) -> tuple[LoadedRow, ...]:
         counts: Counter[tuple[str, str]] = Counter()
-        sinces = _sinces(state)
+        reached = state.reached
         for at, row, n in rows:
-            start = sinces.get(cursor_state.group_of(row)) if state.per else state.since
+            start = reached[cursor_state.group_of(row)].since
             if start is None or not cursor_state.is_beyond(start, at, self.kind, self.cursor.last_value_func):
                 counts[at, row] += n
         return tuple(sorted((at, row, n) for (at, row), n in counts.items()))
@@ -498,21 +497,26 @@ class Reading:
 
     # ---- values --------------------------------------------------------------------------------
 
-    def _literal(self, text: str) -> Column:
-        return F.lit(text).cast(self.kind)
+    def _literal(self, limit: Limit) -> Column:
+        return F.lit(limit).cast(self.kind) if isinstance(limit, str) else limit
 
-    def _by_group(
-        self, values: Mapping[str, str | None], otherwise: str | None = None, *, group: Column | None = None
-    ) -> Column:
-        """Find the value for a row's group.
+    def _limit(
+        self, values: Mapping[str, str | None], of_others: str | None = None, key: Column | None = None
+    ) -> Limit | None:
+        """Find the value of the cursor that holds for a row's group.
 
         :param values: The key of a group -> the value, as text.
-        :param otherwise: The value for all other groups; None: there is none.
-        :param group: The key of the row's group; None is that of the rows that are read.
+        :param of_others: The value of all other groups; None: there is none.
+        :param key: That of the row's group; None is that of a row which is read.
+        :return: None if no group has one.
         """
+        if not self.cursor.per:
+            return values.get("", of_others)
+        if not values:
+            return of_others
         texts = F.from_json(F.lit(json.dumps(values)), "map<string,string>")
-        value = texts.cast(f"map<string,{self.kind}>")[self.group if group is None else group]
-        return value if otherwise is None else F.coalesce(value, self._literal(otherwise))
+        value = texts.cast(f"map<string,{self.kind}>")[self.group if key is None else key]
+        return value if of_others is None else F.coalesce(value, self._literal(of_others))
 
     def _text(self, value: Column) -> Column:
         """Write a value as text: an instant in the session's zone, which is UTC, and says so."""
@@ -520,7 +524,7 @@ class Reading:
         return F.concat(text, F.lit("Z")) if self.kind == "timestamp" else text
 
     def _is_beyond(self, last: Limit) -> Column:
-        limit = self._literal(last) if isinstance(last, str) else last
+        limit = self._literal(last)
         is_beyond = self.value > limit if self.cursor.is_rising else self.value < limit
         return is_beyond if isinstance(last, str) else limit.isNull() | is_beyond
 
@@ -528,7 +532,7 @@ class Reading:
         compared = self.value if value is None else value
         if start is None:
             return compared.isNotNull()
-        limit = self._literal(start) if isinstance(start, str) else start
+        limit = self._literal(start)
         is_from = compared >= limit if self.cursor.is_rising else compared <= limit
         return is_from if isinstance(start, str) else limit.isNull() | is_from
 
@@ -573,14 +577,8 @@ class Reading:
         )
 
 
-def _sinces(state: CursorState) -> dict[str, str | None]:
-    """Return the key of each group -> its ``since``."""
-    return {group.key: group.since for group in state.groups}
-
-
-def _group_of_mark() -> Column:
-    """Find the key of the group in the mark of a row; see ``CursorState.boundary_rows``."""
-    return F.expr(f"substr(_scope_row, {cursor_state.HASH_LENGTH + 1})")
+def _lasts(state: CursorState) -> dict[str, str]:
+    return {key: group.last for key, group in state.reached.items()}
 
 
 def _shown(rows: DataFrame) -> str:

@@ -33,11 +33,12 @@ def test_each_group_goes_on_as_a_cursor_of_its_own(data: Any, kind: str) -> None
         lag = data.draw(lags)  # which a user may change between two loads
         cursor = Cursor(column="c", per="g", last_value_func=func, lag=lag)
         newest = data.draw(st.dictionaries(KEYS, values, max_size=4))
-        state = cursor_state.moved_by_group(cursor, state, newest, kind, initial)
+        state = cursor_state.moved(cursor, state, newest, kind, initial)
         state = cursor_state.decode(replace(state, kind=kind).encode(), "the test") or state
         for key in alone.keys() | newest.keys():
             before = alone.get(key, CursorState(column="c"))
-            alone[key] = cursor_state.moved(cursor, before, newest.get(key), kind, initial)
+            of_key = {"": newest[key]} if key in newest else {}
+            alone[key] = cursor_state.moved(replace(cursor, per=None), before, of_key, kind, initial)
 
         assert state.groups == tuple(
             Group(key, str(after.last), after.since) for key, after in sorted(alone.items())

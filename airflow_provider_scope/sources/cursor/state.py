@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CheckpointCorruptE
 from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from airflow_provider_scope.sources.cursor.spec import Cursor
     from airflow_provider_scope.values import CursorSlice, Window
@@ -145,32 +145,31 @@ _WHOLE = re.compile(r"tinyint|smallint|int|bigint")
 _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|float|double")
 _KINDS = re.compile(_NUMBER.pattern + r"|date|timestamp|timestamp_ntz|string")
 _WHOLE_GROUPS = re.compile(_WHOLE.pattern + r"|decimal\(\d+,0\)")
-_GROUPS = re.compile(_WHOLE_GROUPS.pattern + r"|boolean|date|timestamp|timestamp_ntz|string")
-"""Types whose values Spark writes as one text each, whatever its settings: not those of floats."""
+_GROUPS = re.compile(_WHOLE_GROUPS.pattern + r"|boolean|date|string")
+"""Types whose values have one text each, in Spark as in a database: not those of floats and of times."""
 MOST_GROUPS = 1000
 """Groups of ``per``: all of them are in the state, which is part of a commit and of a record."""
 LONGEST_GROUP = 200
 """Characters of a group's value."""
+HASH_LENGTH = 32
+"""Hexadecimal digits of the hash of a row."""
 
 
 class Group(NamedTuple):
-    """What a cursor has reached in one group of ``per``; each has what one cursor alone would have."""
+    """What a cursor has reached in the rows with one value of ``per``; without ``per``, in all rows."""
 
     key: str
-    """``=`` and the group's value as text; empty for the group of the rows that have none."""
+    """``=`` and the value of ``per`` as text; empty for NULL, and without ``per``."""
     last: str
-    """The last value."""
+    """The last value of the cursor's column, as text."""
     since: str | None = None
-    """As ``CursorState.since``."""
+    """The value from which on ``CursorState.boundary_rows`` has all rows that are loaded; None if none are
+    compared."""
 
 
 def group_of(row: str) -> str:
     """Return the key of the group that a row of ``CursorState.boundary_rows`` belongs to."""
     return row[HASH_LENGTH:]
-
-
-HASH_LENGTH = 32
-"""Hexadecimal digits of the hash of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,14 +182,14 @@ class CursorState:
     kind: str | None = None
     """The type of the column; None if no row was read yet."""
     last: str | None = None
-    """The last value, as text; None if no row had one, or if each group has its own."""
+    """The last value, as text; None if no row had one, or if ``groups`` have one each."""
     boundary_rows: tuple[tuple[str, str, int], ...] = ()
     """Of the rows that the next load reads again: cursor value, hash, how many. With ``per``, the key of the
     row's group follows the hash."""
     boundary_folder: str | None = None
     """The folder with those, where they are many."""
     since: str | None = None
-    """The value from which on these are all rows that are loaded; None if none are compared."""
+    """As ``Group.since``."""
     dedup: str | None = None
     """What these are compared by, as ``compared_by`` says it; None if no load has said it yet."""
     columns: tuple[str, ...] = ()
@@ -202,11 +201,17 @@ class CursorState:
     more: bool = False
     """Whether rows of that version are left, because a batch takes only so many."""
     per: str | None = None
-    """The column whose values are groups with a last value each; None if there is one for all rows."""
+    """The column by whose values the rows are grouped; None if all rows are one group."""
     per_kind: str | None = None
     """The type of that column; None if no row was read yet."""
     groups: tuple[Group, ...] = ()
-    """The groups that have a last value, by their keys."""
+    """With ``per``: the groups that have a last value, in the order of their keys."""
+
+    @property
+    def reached(self) -> dict[str, Group]:
+        """The groups that have a last value, by their keys; without ``per`` that is one, or none."""
+        groups = self.groups if self.last is None else (Group("", self.last, self.since),)
+        return {group.key: group for group in groups}
 
     def encode(self) -> str:
         """Write it as JSON, without fields that have no value."""
@@ -342,18 +347,18 @@ def check_kind(column: str, kind: str, state: CursorState | None) -> None:
         )
 
 
-def check_groups(column: str, kind: str, state: CursorState) -> None:
+def check_group_kind(column: str, kind: str, state: CursorState) -> None:
     """Refuse a column that cannot tell groups, and one by whose type the groups of the state are others.
 
-    :param column: The column of ``per``.
+    :param column: That of ``per``.
     :raises CursorError: The column has such a type.
     """
     if not _GROUPS.fullmatch(kind):
         raise CursorError(
             f"cursor.per={column!r} has the type {kind}, whose values are not told apart as groups.",
             kept=NO_ROW_WRITTEN,
-            do="use a column of text, whole numbers, dates, timestamps or booleans; or CAST it in "
-            "pre_filter_sql",
+            do="use a column of text, whole numbers, dates or booleans; or CAST it, in pre_filter_sql or in "
+            "the `query` of a database",
         )
     before = state.per_kind
     if before and before != kind and not (_WHOLE_GROUPS.fullmatch(before) and _WHOLE_GROUPS.fullmatch(kind)):
@@ -382,101 +387,98 @@ def start_of_slice(cursor: Cursor, batch: CursorSlice, kind: str, where: str) ->
 
 
 def earliest_start(cursor: Cursor, state: CursorState | None, kind: str, initial: Bound | None) -> str | None:
-    """Return the value from which on any row may be new; of groups, one that comes later is new as a whole.
+    """Return the value from which on a row of any group may be new; None is all rows.
 
-    :return: None is all rows.
     :raises CursorError: As ``start_of``.
     """
-    start = start_of(cursor, state, kind, initial)
-    for of_group in starts_of(cursor, state, kind, initial).values() if state else ():
-        if start is not None and is_beyond(start, of_group, kind, cursor.last_value_func):
-            start = of_group
-    return start
+    starts = [*starts_of(cursor, state, kind, initial).values()]
+    if cursor.per or not starts:  # a group may come that the state does not have
+        of_others = start_of(cursor, None, kind, initial)
+        if of_others is None:
+            return None
+        starts.append(of_others)
+    return (min if cursor.is_rising else max)(starts, key=lambda start: _ordered(start, kind))
 
 
-def start_of(cursor: Cursor, state: CursorState | None, kind: str, initial: Bound | None) -> str | None:
-    """Return the first value that is read, as text; None is all.
+def starts_of(cursor: Cursor, state: CursorState | None, kind: str, initial: Bound | None) -> dict[str, str]:
+    """Return the key of each group that the state has -> the first value that is read of it.
 
-    :raises CursorError: A bound does not fit the column, or the type knows no lag.
-    """
-    first = None if initial is None else value_of("initial_value", initial, kind)
-    if state is None or state.last is None:
-        return first
-    if not cursor.lag:
-        return state.last
-    start = _shifted(state.last, kind, cursor)
-    if (
-        cursor.dedup_key != ()
-        and state.since is not None
-        and is_beyond(state.since, start, kind, cursor.last_value_func)
-    ):
-        # The lag was shorter before: of rows before that nobody knows which are loaded.
-        start = state.since
-    return start if first is None or is_beyond(start, first, kind, cursor.last_value_func) else first
-
-
-def starts_of(cursor: Cursor, state: CursorState, kind: str, initial: Bound | None) -> dict[str, str]:
-    """Return the first value that is read of each group that the state has; others begin as without a state.
-
-    :return: The key of a group -> the value.
     :raises CursorError: As ``start_of``.
     """
-    starts = {group.key: start_of(cursor, _alone(state, group), kind, initial) for group in state.groups}
+    reached = state.reached if state else {}
+    starts = {key: start_of(cursor, group, kind, initial) for key, group in reached.items()}
     return {key: start for key, start in starts.items() if start is not None}
 
 
-def _alone(state: CursorState, group: Group | None) -> CursorState:
-    """Return the state that a cursor over the rows of one group alone would have."""
-    return replace(state, last=group.last if group else None, since=group.since if group else None, groups=())
+def start_of(
+    cursor: Cursor, reached: Group | CursorState | None, kind: str, initial: Bound | None
+) -> str | None:
+    """Return the first value that is read of one group, as text; None is all.
+
+    :param reached: Of a group that the state does not have, None.
+    :raises CursorError: A bound does not fit the column, or the type knows no lag.
+    """
+    first = None if initial is None else value_of("initial_value", initial, kind)
+    if reached is None or reached.last is None:
+        return first
+    if not cursor.lag:
+        return reached.last
+    start = _shifted(reached.last, kind, cursor)
+    if (
+        cursor.dedup_key != ()
+        and reached.since is not None
+        and is_beyond(reached.since, start, kind, cursor.last_value_func)
+    ):
+        # The lag was shorter before: of rows before that nobody knows which are loaded.
+        start = reached.since
+    return start if first is None or is_beyond(start, first, kind, cursor.last_value_func) else first
 
 
 def moved(
-    cursor: Cursor, state: CursorState, newest: str | None, kind: str, initial: Bound | None
-) -> CursorState:
-    """Return a state with the last value that it has after a batch, and without the boundary's rows.
-
-    :param newest: The last value of the batch's rows; None if none of them has one.
-    """
-    last = state.last
-    if newest is not None and (last is None or is_beyond(newest, last, kind, cursor.last_value_func)):
-        last = newest
-    state = replace(state, last=last)
-    compares = last is not None and cursor.compares
-    return replace(state, since=start_of(cursor, state, kind, initial) if compares else None)
-
-
-def moved_by_group(
     cursor: Cursor, state: CursorState, newest: Mapping[str, str], kind: str, initial: Bound | None
 ) -> CursorState:
-    """Do so for each group, as for a cursor over its rows alone.
+    """Return a state with the last values that it has after a batch, and without the boundary's rows.
 
-    :param newest: The key of each group in the batch -> the last value of its rows.
+    :param newest: The key of each group that the batch has rows of -> the last value of these.
     :raises CursorError: There are more groups than a state holds, or the value of one is too long.
     """
-    before = {group.key: group for group in state.groups}
-    keys = sorted(before.keys() | newest.keys())
+    reached = dict(state.reached)
+    for key, last in newest.items():
+        before = reached.get(key)
+        if before is None or is_beyond(last, before.last, kind, cursor.last_value_func):
+            reached[key] = Group(key, last, before and before.since)
+    for key, group in reached.items():
+        since = start_of(cursor, group, kind, initial) if cursor.compares else None
+        reached[key] = group._replace(since=since)
+    if cursor.per is None:
+        of_all = reached.get("")
+        return replace(state, last=of_all and of_all.last, since=of_all and of_all.since)
+    check_groups(cursor.per, reached)
+    return replace(state, groups=tuple(group for _, group in sorted(reached.items())))
+
+
+def check_groups(per: str, keys: Collection[str]) -> None:
+    """Refuse more groups, or longer values of them, than a state holds.
+
+    :raises CursorError: There are such.
+    """
     if len(keys) > MOST_GROUPS:
         raise CursorError(
-            f"cursor.per={cursor.per!r} has more than {MOST_GROUPS:,} values, and a group for each of them: "
-            "the state holds no more.",
+            f"cursor.per={per!r} has more than {MOST_GROUPS:,} values, and a group for each of them: the "
+            "state holds no more.",
             kept=NO_ROW_WRITTEN,
             do="use a column with fewer values; or leave per out, and set lag for rows that come late",
         )
     if long := next((key for key in keys if len(key) > LONGEST_GROUP + 1), None):
         raise CursorError(
-            f"cursor.per={cursor.per!r} has the value {long[1:61]!r}…, of {len(long) - 1:,} characters; a "
-            f"group has at most {LONGEST_GROUP}.",
+            f"cursor.per={per!r} has the value {long[1:61]!r}…, of {len(long) - 1:,} characters; a group has "
+            f"at most {LONGEST_GROUP}.",
             kept=NO_ROW_WRITTEN,
             do="use a column with shorter values; pre_filter_sql can compute one, such as their md5",
         )
-    groups = []
-    for key in keys:
-        after = moved(cursor, _alone(state, before.get(key)), newest.get(key), kind, initial)
-        groups.append(Group(key, str(after.last), after.since))
-    return replace(state, groups=tuple(groups))
 
 
-def reached(state: CursorState) -> str | None:
+def reached_text(state: CursorState) -> str | None:
     """Say up to which value the rows are loaded, in one line for people; None if none had a value.
 
     With groups: how many these are, and the smallest and the largest of their last values.

@@ -17,6 +17,7 @@ from airflow_provider_scope.sources.cursor.state import Bound
 from airflow_provider_scope.spark.databases import jdbc, postgres_parts
 from airflow_provider_scope.spark.databases.jdbc import DIGITS, no_type_for
 from airflow_provider_scope.sql import quoted
+from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from airflow_provider_scope.sources.cursor.spec import Cursor
+    from airflow_provider_scope.sources.cursor.state import CursorState
     from airflow_provider_scope.spark.databases.jdbc import Column, Session
 
 
@@ -42,12 +44,13 @@ _KINDS = {
 }
 _SQL_TYPES = {
     "string": "text",
+    "date": "date",
     "timestamp": "timestamptz",
     "timestamp_ntz": "timestamp",
     "float": "float4",
     "double": "float8",
 }
-"""Spark's type of a cursor -> PostgreSQL's name of it, where that is another."""
+"""Spark's type of a cursor -> PostgreSQL's; others are numeric, as with a lag a limit may exceed its type."""
 _UNCHANGED = {*_KINDS, "bool", "bytea", "text", "varchar", "bpchar", "name"}
 _ARRAYS = {"_int2", "_int4", "_int8", "_float4", "_float8", "_bool", "_text", "_varchar", "_bpchar"}
 _TEXTS = ("text", "varchar", "bpchar")
@@ -173,11 +176,6 @@ _UNKNOWN = (
     "{column!r} is computed by pre_filter_sql, so rows that are committed late with a smaller value are "
     "lost. Name a column of the database (`query` can compute one), or set cursor.lag"
 )
-_NO_GROUPS = (
-    "the database does not tell the groups of cursor.per apart as Spark does (a column of timestamps, or one "
-    "in customSchema), so rows that are committed late with a smaller value of {column!r} than the "
-    "last one of their group are lost. Set cursor.lag"
-)
 _NO_XMIN = (
     "transactions are running in the database, and for a query or a view it is not known which rows came "
     "after theirs: rows that they commit later with a smaller value of {column!r} are lost. Name a table, "
@@ -211,8 +209,9 @@ def rows(session: Session) -> DataFrame:
     if session.computes_column:
         session.warn_of_late_rows(_UNKNOWN)
     elif cursor is not None:
-        key = _group_key(session.cursor.per, columns, custom_types)
-        where, reads_all = _CursorConditions(session, cursor, key).where()
+        group = _group_key(session.cursor.per, columns, custom_types)
+        if group is not None or session.cursor.per is None:  # Spark refuses a column that is not there
+            where, reads_all = _CursorConditions(session, cursor, group).where()
     parts = postgres_parts.divided(session, columns, where, reads_all=reads_all)
     if parts:
         values.append(f"{parts.divider.value} AS {named(parts.divider.name)}")
@@ -231,19 +230,21 @@ def rows(session: Session) -> DataFrame:
 def _group_key(
     per: str | None, columns: Sequence[Column], custom_types: Mapping[str, T.DataType]
 ) -> str | None:
-    """Write the SQL of the key of a row's group (``sources.cursor.state.Group``): the text that Spark makes.
+    """Write the SQL of the key of a row's group, as ``spark.cursor.Reading`` makes it of the value it reads.
 
     :param per: The column whose values are groups.
-    :return: None if there are no groups, or if the text of a value is another one here.
+    :return: None if there is no such column.
     """
     column = next((column for column in columns if column.name.lower() == (per or "").lower()), None)
-    if column is None or column.name.lower() in custom_types or column.kind in ("timestamp", "timestamptz"):
+    if column is None:
         return None
-    name = named(column.name)
-    text = f"to_char({name}, 'YYYY-MM-DD')" if column.kind == "date" else f"{name}::text"
-    if column.kind == "bpchar":  # whose text has no blanks at its end
+    custom, name = custom_types.get(column.name.lower()), named(column.name)
+    # Times are numbers until Spark has read them; the driver sees to it that their text is ISO's.
+    text = f"{name if column.kind in _TIMES else _value_of(column, custom)}::text"
+    if column.kind == "bpchar" and custom is None:  # whose text has no blanks at its end
         text += f" || repeat(' ', octet_length({name}) - octet_length({name}::text))"
-    return f"COALESCE('=' || {text}, '')"
+    # By code point: a collation may take other letters for the same.
+    return f"""(COALESCE('=' || {text}, '') COLLATE "C")"""
 
 
 def _typed(columns: Sequence[Column], custom_types: Mapping[str, T.DataType]) -> list[str]:
@@ -263,7 +264,7 @@ class _CursorConditions:
     session: Session
     column: Column
     group: str | None
-    """SQL of the key of a row's group; None if there are no groups, or if the database cannot tell."""
+    """SQL of the key of a row's group; None without ``per``: then all rows are one, whose key is empty."""
 
     @property
     def cursor(self) -> Cursor:
@@ -290,14 +291,14 @@ class _CursorConditions:
             conditions.append(f"{self.value} {self.op('<=' if end.side == 'closed' else '<')} {limit}")
             return self._or_missing(conditions), False
         before = cursor_state.decode(session.batch.before, f"batch {session.seq}")
-        if before and before.groups and self.group:
+        if self.group and before and before.groups:
             first = Bound.decode(session.batch.first) if session.batch.first else None
             starts = cursor_state.starts_of(self.cursor, before, self.kind, first)
-            conditions.append(self._by_group(">=", starts, otherwise="TRUE"))
+            conditions.append(self._limited(">=", starts, of_others="TRUE"))
         reads_all = not conditions and max_rows is None
         conditions += self.committed(conditions)
-        if max_rows is not None and not self.cursor.per:
-            conditions += self.enough(conditions, before.last if before else None, max_rows)
+        if max_rows is not None:
+            conditions += self.enough(conditions, before, max_rows)
         return self._or_missing(conditions), reads_all
 
     def _or_missing(self, conditions: Sequence[str]) -> str:
@@ -337,31 +338,42 @@ class _CursorConditions:
     def literal(self, text: str) -> str:
         return postgres_literal(self.kind, text)
 
-    def _by_group(self, sign: str, values: Mapping[str, str], *, otherwise: str) -> str:
+    def _limited(self, sign: str, values: Mapping[str, str], *, of_others: str) -> str:
         """Write the comparison of the column with the value for the row's group.
 
         :param values: The key of a group -> the value, as text.
-        :param otherwise: SQL of the result for all other groups.
+        :param of_others: SQL of the result for a group that is not among them.
         """
-        kind = "numeric" if self.kind.startswith("decimal") else _SQL_TYPES.get(self.kind, self.kind)
+        if self.group is None:
+            return f"{self.value} {self.op(sign)} {self.literal(values[''])}"
         # Not escaped: a database of another encoding does not take that.
         texts = postgres_literal("string", json.dumps(values, ensure_ascii=False))
-        limit = f"({texts}::jsonb ->> ({self.group}))::{kind}"
-        return f"COALESCE({self.value} {self.op(sign)} {limit}, {otherwise})"
+        limit = f"({texts}::jsonb ->> {self.group})::{_SQL_TYPES.get(self.kind, 'numeric')}"
+        return f"COALESCE({self.value} {self.op(sign)} {limit}, {of_others})"
 
-    def _furthest(self, function: str, source: str) -> str:
-        """Write the query for the largest or smallest value ``v``: of all rows, or as JSON of each group."""
-        value = f"{function}({self.value})::text AS v"
-        if self.group is None:
-            return f"SELECT {value} FROM {source}"
-        of_groups = f"SELECT {self.group} AS k, {value} FROM {source} GROUP BY 1"
-        return f"SELECT json_object_agg(k, v)::text AS v FROM ({of_groups}) AS g WHERE v IS NOT NULL"
+    def _furthest(self, func: str, source: str, also: str = "") -> tuple[dict[str, str], list[str | None]]:
+        """Ask for the largest or the smallest value of each group.
 
-    def _limited(self, sign: str, furthest: str, *, otherwise: str) -> str:
-        """Write the comparison of the column with what ``_furthest`` has found."""
-        if self.group is None:
-            return f"{self.value} {self.op(sign)} {self.literal(furthest)}"
-        return self._by_group(sign, json.loads(furthest), otherwise=otherwise)
+        :param source: The SQL after FROM.
+        :param also: SQL of further values to ask for.
+        :return: The key of a group -> the value, as text; and the further values.
+        :raises CursorError: There are more groups than a state holds.
+        """
+        value = f"{func}({self.value})"
+        text = f"{value}::text"
+        if self.group:
+            # One more than a state holds shows that they are too many.
+            of_groups = (
+                f"SELECT {self.group} AS k, {value}::text AS v FROM {source} "
+                f"GROUP BY 1 HAVING {value} IS NOT NULL LIMIT {cursor_state.MOST_GROUPS + 1}"
+            )
+            text, source = "json_object_agg(k, v)::text", f"({of_groups}) AS g"
+        furthest, *others = self.session.ask(f"SELECT {text}{also} FROM {source}")
+        if furthest is None:
+            return {}, others
+        values = json.loads(furthest) if self.group else {"": furthest}
+        cursor_state.check_groups(str(self.cursor.per), values)
+        return values, others
 
     # ---- what is not committed yet ---------------------------------------------------------------
 
@@ -374,9 +386,6 @@ class _CursorConditions:
         """
         if self.kind in ("date", "timestamp", "timestamp_ntz"):
             return self._before_oldest()
-        if self.cursor.per and not self.group:
-            self.session.warn_of_late_rows(_NO_GROUPS)
-            return []
         return self._before_young(conditions)
 
     def _before_oldest(self) -> list[str]:
@@ -420,14 +429,15 @@ class _CursorConditions:
         A transaction that still runs may have taken a value below those that are committed.
         """
         largest = "max" if self.cursor.is_rising else "min"
-        finite = f" WHERE {self.value} NOT IN ('NaN', 'Infinity', '-Infinity')"
-        source = f"{self.session.rows_of}{finite if self.kind in ('float', 'double') else ''}"
-        furthest = self._furthest(largest, source)
-        last, asked_at = self.session.ask(f"SELECT v, clock_timestamp()::text FROM ({furthest}) AS f")
-        if last is None:
+        within = [*conditions] if self.group else []  # only the groups of which rows may be new
+        if self.kind in ("float", "double"):
+            within.append(f"{self.value} NOT IN ('NaN', 'Infinity', '-Infinity')")
+        source = self.session.rows_of + (f" WHERE {' AND '.join(within)}" if within else "")
+        lasts, (asked_at,) = self._furthest(largest, source, ", clock_timestamp()::text")
+        if not lasts:
             return ["FALSE"]  # what comes now may come before what is not committed yet
         hidden, running, _, standby = self._running()
-        upper = [self._limited("<=", last, otherwise="FALSE")]
+        upper = [self._limited("<=", lasts, of_others="FALSE")]
         if not hidden and not standby and (not running or self._have_ended(str(asked_at))):
             return upper
         if self.session.source.table is None:
@@ -440,21 +450,25 @@ class _CursorConditions:
         smallest = "min" if self.cursor.is_rising else "max"
         where = " AND ".join([*conditions, _IS_YOUNG])
         try:
-            (young,) = self.session.ask(self._furthest(smallest, f"{self.session.rows_of} WHERE {where}"))
+            young, _ = self._furthest(smallest, f"{self.session.rows_of} WHERE {where}")
         except Exception as err:
             if "xmin" not in str(err):
                 raise
             self.session.warn_of_late_rows(_NO_XMIN)  # a view
             return []
-        if young is None:
+        if not young:
             return []
         more = "more" if self.cursor.is_rising else "less"
-        shown = f"that of {len(json.loads(young)):,} groups" if self.group else young
+        key, value = next(iter(young.items()))
+        which = f"whose {{column!r}} is {value} or {more}"
+        if self.group:
+            groups, group = counted(len(young), "group"), key[1:] if key else None
+            which = f"of {groups} of {self.cursor.per}, such as those {which} in the group {group!r},"
         self.session.notify(
-            f"rows whose {{column!r}} is {shown} or {more} wait for a later load: a transaction is still "
-            "running, and may have taken a number before theirs"
+            f"rows {which} wait for a later load: a transaction is still running, and may have taken a "
+            "number before theirs"
         )
-        return [self._limited("<", young, otherwise="TRUE")]
+        return [self._limited("<", young, of_others="TRUE")]
 
     def _have_ended(self, at: str) -> bool:
         """Wait up to two seconds for the transactions that ran at a time; later ones take larger values."""
@@ -473,18 +487,19 @@ class _CursorConditions:
 
     # ---- batches -----------------------------------------------------------------------------------
 
-    def enough(self, conditions: Sequence[str], last: str | None, max_rows: int) -> list[str]:
+    def enough(self, conditions: Sequence[str], before: CursorState | None, max_rows: int) -> list[str]:
         """Find the condition that leaves out the rows that are too many for one batch.
 
         It keeps the first ``max_rows`` new rows, and those up to the value of the next one: so the load sees
         that there are more.
 
         :param conditions: Those that hold anyway.
-        :param last: The cursor's last value; None if there is none yet.
+        :param before: The state before the batch.
         """
         fresh = [*conditions, f"{named(self.column.name)} IS NOT NULL"]
-        if last is not None:
-            fresh.append(f"{self.value} {self.op('>')} {self.literal(last)}")
+        if before and before.reached:
+            lasts = {key: group.last for key, group in before.reached.items()}
+            fresh.append(self._limited(">", lasts, of_others="TRUE"))
         if self.kind in ("float", "double"):
             fresh.append(f"{self.value} NOT IN ('NaN', 'Infinity', '-Infinity')")
         where = f" WHERE {' AND '.join(fresh)}"
