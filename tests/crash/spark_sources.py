@@ -127,9 +127,18 @@ class CursorWorld(SourceWorld):
 
     def fill(self) -> None:
         for half in (range(6), range(6, 10)):
-            write_deltalake(
-                str(self.source_path), _texts(*half).append_column("n", _halves(half)), mode="append"
-            )
+            rows = _texts(*half).append_column("n", _halves(half))
+            odd = pa.array([number % 2 == 1 for number in half])
+            write_deltalake(str(self.source_path), rows.append_column("odd", odd), mode="append")
+
+
+class GroupsWorld(CursorWorld):
+    """The same rows, of which the odd ones have a last value of their own."""
+
+    name = "groups"
+
+    def of_source(self) -> dict[str, Any]:
+        return {**super().of_source(), "cursor": {"column": "n", "per": "odd"}}
 
 
 class DatabaseWorld(SourceWorld):
@@ -154,7 +163,7 @@ class DatabaseWorld(SourceWorld):
             connection.commit()
 
 
-WORLDS: tuple[type[SourceWorld], ...] = (FeedWorld, CursorWorld, DatabaseWorld)
+WORLDS: tuple[type[SourceWorld], ...] = (FeedWorld, CursorWorld, GroupsWorld, DatabaseWorld)
 
 
 def world_of(folder: Path) -> SparkWorld:

@@ -224,7 +224,10 @@ CURSOR_ROWS: dict[str, tuple[str, ...]] = {
     "7.7 row hash": ("by a hash of the values",),
     "7.8 Arrow input": (RANDOM,),
     "8.1 max, min": (RANDOM,),
-    "8.2 custom function": ("no functions of your own",),
+    "8.2 custom function": (
+        "no functions of your own",
+        "tests/spark/test_cursor_groups.py::test_each_load_takes_what_a_cursor_of_each_group_would",
+    ),
     "8.3 end_value": (f"{LOADS}::test_a_range_is_loaded_once_and_leaves_the_state_alone",),
     "8.4 chaining": (
         f"{LOADS}::test_a_range_is_loaded_once_and_leaves_the_state_alone",

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_scope.delta.commit import parse
 from airflow_provider_scope.sources.cursor import newer
 from airflow_provider_scope.sources.cursor.spec import Cursor
-from airflow_provider_scope.sources.cursor.state import Bound, CursorState
+from airflow_provider_scope.sources.cursor.state import Bound, CursorState, Group
 
 CURSOR = Cursor(column="n")
 
@@ -155,6 +155,18 @@ def test_rows_without_a_value_are_new_unless_they_are_left_out() -> None:
     assert not holds_none(add(None, None, nulls=2), on_cursor_value_missing="exclude")
     assert not holds_none(add(1, 6), on_cursor_value_missing="include")
     assert not holds_none(dedup_key=())
+
+
+@pytest.mark.parametrize(("high", "first", "expected"), [(2, None, False), (2, 3, True), (3, 3, False)])
+def test_a_group_that_is_new_may_begin_before_the_last_value_of_the_others(
+    high: int, first: int | None, expected: bool
+) -> None:
+    state = CursorState(column="n", kind="int", per="g", groups=(Group("=a", "7"),))
+    commit = parse(0, json.dumps(add(1, high)).encode())
+    initial = None if first is None else Bound("number", str(first))
+
+    assert newer.holds_none([commit], replace(CURSOR, per="g"), state, initial) is expected
+    assert newer.holds_none([parse(0, b'{"commitInfo": {}}')], replace(CURSOR, per="g"), state, initial)
 
 
 def test_without_a_last_value_all_is_new() -> None:

@@ -459,7 +459,7 @@ class _CursorConditions:
         if not young:
             return []
         more = "more" if self.cursor.is_rising else "less"
-        key, value = next(iter(young.items()))
+        key, value = min(young.items())
         which = f"whose {{column!r}} is {value} or {more}"
         if self.group:
             groups, group = counted(len(young), "group"), key[1:] if key else None
