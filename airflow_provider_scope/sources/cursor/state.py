@@ -446,15 +446,15 @@ def moved(
     for key, last in newest.items():
         before = reached.get(key)
         if before is None or is_beyond(last, before.last, kind, cursor.last_value_func):
-            reached[key] = Group(key, last, before and before.since)
+            reached[key] = Group(key, last, before.since if before else None)
     for key, group in reached.items():
         since = start_of(cursor, group, kind, initial) if cursor.compares else None
         reached[key] = group._replace(since=since)
-    if cursor.per is None:
-        of_all = reached.get("")
-        return replace(state, last=of_all and of_all.last, since=of_all and of_all.since)
-    check_groups(cursor.per, reached)
-    return replace(state, groups=tuple(group for _, group in sorted(reached.items())))
+    if cursor.per:
+        check_groups(cursor.per, reached)
+        return replace(state, groups=tuple(group for _, group in sorted(reached.items())))
+    of_all = reached.get("")
+    return replace(state, last=of_all.last, since=of_all.since) if of_all else state
 
 
 def check_groups(per: str, keys: Collection[str]) -> None:
