@@ -114,6 +114,7 @@ def test_values_of_the_declared_types_are_taken(shop: Callable[..., warm.Pipe]) 
         (2, Decimal("-12345678.90"), False, -0.5, "1.5", "2026-01-01 00:00:00", None),
         (3, Decimal("7.00"), True, 0.0, "1", "2", b""),
     ]
+    assert [type(flag) for (flag,) in pipe.rows("b")] == [bool] * 3  # a decimal 1 would be equal to True
 
 
 def test_a_text_in_a_cursor_of_numbers_is_not_taken_for_one(shop: Callable[..., warm.Pipe]) -> None:

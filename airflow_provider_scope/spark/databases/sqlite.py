@@ -19,6 +19,7 @@ _NAMED = {
     "BIGINT": ("INT",),
     "STRING": ("CHAR", "CLOB", "TEXT"),
     "DOUBLE": ("REAL", "FLOA", "DOUB"),
+    "BOOLEAN": ("BOOL",),
 }
 """Spark's type -> parts of the declared types that SQLite takes for it, in the order in which it looks for
 them."""
@@ -26,6 +27,7 @@ _FITS = {
     "BIGINT": "typeof({0}) = 'integer'",
     "DOUBLE": "typeof({0}) IN ('real', 'integer')",
     "STRING": "typeof({0}) <> 'blob'",
+    "BOOLEAN": "typeof({0}) = 'integer' AND {0} IN (0, 1)",
 }
 """Spark's type -> the condition in SQL that it holds a value."""
 _NO_DIGITS = (38, 18)
@@ -69,8 +71,6 @@ def _value(column: Column, kind: str | None) -> str:
         digits, scale = (column.precision, column.scale) if column.precision else _NO_DIGITS
         is_exact = f"round({{0}}, {scale}) = round({{0}}, {scale + _NOISE})"
         fits = f"typeof({{0}}) IN ('real', 'integer') AND {is_exact} AND abs({{0}}) < 1e{digits - scale}"
-    if kind == "BOOLEAN":
-        fits = "typeof({0}) = 'integer' AND {0} IN (0, 1)"
     if fits is None:
         return name
     message = f"{MARK}column {column.name} has the value ".replace("'", "''")
