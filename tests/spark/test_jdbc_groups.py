@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.spark import databases
 from tests.support import warm
 from tests.support.cursor_model import Groups, Model
@@ -120,6 +123,21 @@ def test_the_rows_of_one_group_do_not_wait_for_transactions_that_write_another(
     assert pipe.rows("g", "n") == sorted(
         [*loaded, ("b", 7), ("b", 8), ("new", 1), ("new", 2), (None, 9)], key=repr
     )
+
+
+def test_what_tells_no_groups_is_refused_before_a_row_is_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run("CREATE TABLE t (g int, x numeric(5,1), n int)", "INSERT INTO t VALUES (1, 1, 1), (2, 1, 1)")
+    monkeypatch.setattr(cursor_state, "MOST_GROUPS", 1)
+    for per, words in (
+        ("absent", "cursor.per is 'absent', and there is no such column: g, x, n"),
+        ("x", "cursor.per='x' has the type decimal(5,1)"),
+        ("g", "cursor.per='g' has more than 1 values"),
+    ):
+        with pytest.raises(CursorError, match=re.escape(words)):
+            world.pipe(per=per).run()
+    assert world.pipe().rows() == []
 
 
 @pytest.mark.parametrize("kind", ["TEXT", "INTEGER", "BOOLEAN"])
