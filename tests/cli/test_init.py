@@ -421,6 +421,14 @@ def test_a_name_that_airflow_takes_for_a_template_is_refused(writer):
     assert "takes for a template" in writer.refused(str(writer.landing))
 
 
+def test_a_folder_whose_name_fills_a_line_is_written(writer):
+    writer.landing = writer.folder / ("long " * 30).strip() / "landing"
+    writer.landing.parent.mkdir()
+    writer.land({"a.txt": "a line\n"})
+
+    assert writer.task().source.roots == (str(writer.landing),)
+
+
 def test_one_of_several_formats_can_be_named(writer):
     writer.land({"a.csv": "id\n1\n", "b.json": "{}"})
 

@@ -174,6 +174,7 @@ class _Text(NamedTuple):
         comment = COMMENTS.get(path, "").format_map(self.facts)
         for line in wrap(comment, _WIDTH - indent - 2, break_long_words=False, break_on_hyphens=False):
             yield f"{blank}# {line}"
+        value = _single(value)
         parts = self.parts(path, value)
         line = f"{blank}{prefix}{self.code(path, value)},"
         # Bytes are never fewer than the columns that a text takes.
@@ -189,6 +190,7 @@ class _Text(NamedTuple):
 
     def code(self, path: str, value: Any) -> str:
         """Write a value in one line."""
+        value = _single(value)
         parts = self.parts(path, value)
         if not parts:
             return _literal(value)
@@ -216,12 +218,15 @@ class _Text(NamedTuple):
             yield from self.specs(part.value)
 
 
+def _single(value: Any) -> Any:
+    """Return the one item of a tuple, which a spec makes of it; any other value as it is."""
+    return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+
+
 def _around(value: Any) -> tuple[str, str]:
     if is_dataclass(value):
         return f"{type(value).__name__}(", ")"
-    if isinstance(value, dict):
-        return "{", "}"
-    return ("[", "]") if len(value) > 1 else ("", "")  # a spec makes a tuple of a single text
+    return ("{", "}") if isinstance(value, dict) else ("[", "]")
 
 
 def _literal(value: Any) -> str:
