@@ -300,6 +300,7 @@ JSON = [
     json("text after the object", '{"id":1} x\n', "after its first JSON value"),
     json("an array of objects on a line: a row each", '[{"id":1},{"id":2}]\n', [(1, None), (2, None)]),
     json("a key that is not declared", '{"id":1,"zz":2}\n', "keys that are not declared: zz"),
+    json("such a key in single quotes", "{\"id\":1,'zz':2}\n", "keys that are not declared: zz"),
     json(
         "the same, with extra_columns",
         '{"id":1,"zz":2}\n',

@@ -353,6 +353,8 @@ def _read_as(kind: T.DataType) -> T.DataType:
 
 _SEPARATED = ('" :', '"\t:', '"\r:')
 """A key followed by a blank, which the quick look does not take for one."""
+_SINGLE_QUOTED = ("':", "' :", "'\t:", "'\r:")
+"""The end of a key in single quotes, which Spark takes as well, and the quick look does not."""
 _ESCAPED_SURROGATES = ("\\ud", "\\uD")
 _HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
 _HALF = rf"(?i)(?<!\\)(?:\\\\)*(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
@@ -502,6 +504,9 @@ def _is_plain(columns: T.StructType, text: str) -> str:
     before = f"octet_length(substring_index({text}, '}}', 1))"
     closes = f"{whole} AND {before} = octet_length(rtrim({text})) - 1"
     apart = " AND ".join(f"NOT contains({text}, {literal(part)})" for part in _SEPARATED)
+    # Few lines have such a quote at all.
+    single = " OR ".join(f"contains({text}, {literal(part)})" for part in _SINGLE_QUOTED)
+    apart += f""" AND (NOT contains({text}, "'") OR NOT ({single}))"""
     opens = f"ltrim({text}) LIKE '{{%'"
     return f"({opens} AND {closes} AND {ends} = {declared_count} AND {apart})"
 
