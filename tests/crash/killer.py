@@ -30,6 +30,8 @@ ROOT = Path(__file__).parents[2]
 def serve(scenarios: Mapping[str, Any]) -> None:
     """Fork a run that dies for each order that comes in."""
     pa.array([1])  # imports pandas, which takes each child a second otherwise
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a run prints is no answer
     logging.disable(logging.WARNING)  # a thousand full refreshes each say how to get the old rows back
     for line in sys.stdin:
         child = os.fork()
@@ -37,8 +39,8 @@ def serve(scenarios: Mapping[str, Any]) -> None:
             order = json.loads(line)
             _run_and_die(scenarios[order["scenario"]], order)
         _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
+        answers.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        answers.flush()
 
 
 def _run_and_die(scenario: Any, order: dict[str, str]) -> None:

@@ -222,7 +222,7 @@ def scope_runner(world: Any, gate: Gate, timeout_seconds: float = TIMEOUT_SECOND
             clock=lambda: world.now,
             sleep=lambda seconds: world.sleep(gate, seconds),
             random=lambda: 0.0,
-            report=print,
+            report=lambda _: None,
         ),
         settings=JobSettings(name="load", au=1, priority=1, run_id=str(uuid.uuid4())),
         script=world.script,
