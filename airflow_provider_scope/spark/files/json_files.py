@@ -154,7 +154,7 @@ def keys_of(
         lines = lines.where("is_valid_utf8(value)")
     keys = _TextCheck(_lax(source.options), extra=False).keys(text)
     named = (
-        lines.where(f"NOT {_is_plain(known, text)}")
+        lines.where(f"NOT {_is_plain(known, text, source.options)}")
         .select("file", F.expr(f"posexplode({keys}) AS (place, name)"))
         .where(~F.col("name").isin(known.names))
         .groupBy("file", "name")
@@ -351,10 +351,8 @@ def _read_as(kind: T.DataType) -> T.DataType:
 # It stops after the first value of a line, or of a file with ``multiLine``. It leaves out keys that are not
 # declared, also those that differ only in case. Of a key that comes twice it takes the last.
 
-_SEPARATED = ('" :', '"\t:', '"\r:')
-"""A key followed by a blank, which the quick look does not take for one."""
-_SINGLE_QUOTED = ("':", "' :", "'\t:", "'\r:")
-"""The end of a key in single quotes, which Spark takes as well, and the quick look does not."""
+_OTHER_ENDS = (" :", "\t:", "\r:", "\n:", "':")
+"""How a key may end beside ``":``: before a blank, or in single quotes, which Spark takes as well."""
 _ESCAPED_SURROGATES = ("\\ud", "\\uD")
 _HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
 _HALF = rf"(?i)(?<!\\)(?:\\\\)*(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
@@ -397,7 +395,7 @@ def _problems(
     """
     lines, text = _value_texts(spark, paths, source)
     is_utf8 = "value" in lines.columns
-    quick = f"({_is_plain(columns, text)} OR {_is_blank(text)})"
+    quick = f"({_is_plain(columns, text, source.options)} OR {_is_blank(text)})"
     odd = f"CASE WHEN {quick} THEN NULL ELSE {_problem_sql(columns, text, source)} END"
     if is_utf8:
         odd = f"CASE WHEN NOT is_valid_utf8(value) THEN {literal(_NOT_UTF8)} ELSE {odd} END"
@@ -485,14 +483,16 @@ def _value_texts(spark: SparkSession, paths: Sequence[str], source: Source) -> t
     return files.select("file", F.expr(decoded).alias("text")), "text"
 
 
-def _is_plain(columns: T.StructType, text: str) -> str:
+def _is_plain(columns: T.StructType, text: str, options: Mapping[str, str]) -> str:
     r"""Write SQL for a quick look that most lines pass: one flat object with declared keys, each once.
 
     The first brace that closes is at the end. Each ``":`` ends a key, or stands inside a text as ``\":``;
-    and as many as there are of them are declared keys that the line has.
+    and as many as there are of them are declared keys that the line has. No key ends in another way.
+
+    :param options: Those of the reader: with some of them, keys need no quotes, or have comments.
     """
     is_flat = not any(isinstance(f.dataType, (T.StructType, T.MapType, T.VariantType)) for f in columns)
-    if not is_flat or len(columns) > _MOST_KEYS:
+    if not is_flat or len(columns) > _MOST_KEYS or _lax(options):
         return "false"
     keys = [name for name in columns.names if '"' not in name and "\\" not in name]
     named = [literal('"' + name + '":') for name in keys]
@@ -503,12 +503,9 @@ def _is_plain(columns: T.StructType, text: str) -> str:
     # By bytes: to count characters costs as much as the rest of the look.
     before = f"octet_length(substring_index({text}, '}}', 1))"
     closes = f"{whole} AND {before} = octet_length(rtrim({text})) - 1"
-    apart = " AND ".join(f"NOT contains({text}, {literal(part)})" for part in _SEPARATED)
-    # Few lines have such a quote at all.
-    single = " OR ".join(f"contains({text}, {literal(part)})" for part in _SINGLE_QUOTED)
-    apart += f""" AND (NOT contains({text}, "'") OR NOT ({single}))"""
+    usual = " AND ".join(f"NOT contains({text}, {literal(end)})" for end in _OTHER_ENDS)
     opens = f"ltrim({text}) LIKE '{{%'"
-    return f"({opens} AND {closes} AND {ends} = {declared_count} AND {apart})"
+    return f"({opens} AND {closes} AND {ends} = {declared_count} AND {usual})"
 
 
 @dataclass(frozen=True, slots=True)
