@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import itertools
 import os
 import random
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError
+from airflow_provider_scope.spark.files.csv_files import quotes_of
+from airflow_provider_scope.spark.files.listing import literal_rows
+from airflow_provider_scope.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
     from tests.spark.conftest import Bench
 
@@ -104,6 +110,19 @@ class Form:
                     yield [value.replace(sep, self.sep) for value in row] if is_good else None
             except csv.Error:
                 yield None
+
+
+def test_the_quick_look_at_a_line_finds_what_the_pattern_finds(spark: SparkSession):
+    """A quick look that takes a line for closed would load a record without the rest of its last field."""
+    quotes = quotes_of(spark, {"escape": '"', "chartoescapequoteescaping": "\uffff"})
+    assert quotes
+    assert quotes.separator
+    lines = ["".join(line) for size in range(8) for line in itertools.product('",x', repeat=size)]
+    rows = literal_rows(spark, [{"line": line} for line in lines], "line string")
+
+    wrong = rows.where(f"{quotes.leaves_open('line')} != (line RLIKE {literal(quotes.is_open)})")
+
+    assert [row.line for row in wrong.collect()] == []
 
 
 @pytest.mark.parametrize("multi_line", ["false", "true"])

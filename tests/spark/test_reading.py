@@ -119,12 +119,14 @@ def test_a_row_that_breaks_a_rule_is_an_error_that_names_rule_and_row(bench):
     "sql", ["SELECT a FROM @data", "SELECT count(*) n FROM @data", "SELECT a FROM @data WHERE a < 2"]
 )
 def test_a_bad_record_is_seen_whatever_the_select_leaves_out(bench, sql):
-    file = bench.text("a.csv", "1,2\n5,x\n")
-
     columns = {"a": "int", "b": "int"}
-    error = bench.failure(bench.batch(0, file), reads=True, sql=sql, format="csv", columns=columns)
+    for kind, text in {"csv": "1,2\n5,x\n", "json": '{"a":1,"b":2}\n{"a":5,"b":"x"}\n'}.items():
+        entry = bench.batch(0, bench.text(f"a.{kind}", text))
 
-    assert "b is not int: 'x'" in error.what
+        error = bench.failure(entry, reads=True, sql=sql, format=kind, columns=columns)
+
+        assert "b is not int: " in error.what
+        assert "number 2 of the file" in error.what
 
 
 def test_a_scan_of_other_files_than_the_batch_has_is_an_error(bench):

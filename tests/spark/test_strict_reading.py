@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_scope.spark.files import json_files
+from airflow_provider_scope.spark.files.formats import Source
+from airflow_provider_scope.spark.files.listing import literal_rows
+from airflow_provider_scope.spark.structs import to_struct
 from tests.spark.reading_cases import CASES, NOT_CLOSED, VALUES, Case
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.spark.conftest import Bench
 
 pytestmark = [pytest.mark.spark, pytest.mark.compiled]
@@ -84,6 +91,50 @@ def test_odd_files_beside_each_other_go_aside_each_for_its_own_reason(bench: Ben
     for file, case in files.items():
         reasons = [f"{file.path}: {row['rule']}: {row['value']}" for row in aside if row["file"] == file.path]
         assert any(str(case.then) in reason for reason in reasons), (case.what, reasons)
+
+
+ODD_KEYS = ("a", "b", "A", "zz", "", "a b", r"\u0062", r"a\"", r"\\", "é", ":")
+ODD_ENDS = ("", "", " ", "  ", "\t", "\r", "\n", " \t", "/**/", "\u00a0", "\u2028")
+ODD_VALUES = (
+    *("1", '"x"', "null", "-0.5e3", "'x'", "[1]", "{}", '{"zz":1}', '[{"zz":1}]', "x", ""),
+    *('"}"', '"{"', r'"\":"', r'"a\":1"', r'"\\"', "\"'b':\"", '" :"', '"b\t:"', '",\\"zz\\":"'),
+    *(r'"\ud800"', r'"\uD83D\uDE00"', r'"\u00e9"', r'"\\ud800"', r'"\udc00"'),
+)
+
+
+def odd_lines(count: int) -> list[str]:
+    """Write objects whose keys, and what follows them, are mostly as tidy writers do not write them."""
+    chance = random.Random(1)
+
+    def member() -> str:
+        quote = chance.choice(['"', '"', '"', "'", ""])
+        key = chance.choice(ODD_KEYS if chance.random() < 0.5 else ["a", "b"])
+        gap, after = chance.choice(ODD_ENDS), chance.choice(["", "", " ", "\t"])
+        return f"{quote}{key}{quote}{gap}:{after}{chance.choice(ODD_VALUES)}"
+
+    def line() -> str:
+        members = chance.choice([",", ",", " , "]).join(member() for _ in range(chance.randrange(4)))
+        before, after = chance.choice(["", "", " ", "\t"]), chance.choice(["", "", " ", "}", "{}", ",", "x"])
+        return f"{before}{{{members}}}{after}"
+
+    return [line() for _ in range(count)]
+
+
+def test_the_quick_look_at_a_json_line_passes_none_that_the_close_look_refuses(spark: SparkSession):
+    """A line that only the quick look takes for plain would lose a key, or be read to its middle."""
+    columns = to_struct({"a": "string", "b": "string"})
+    plain = json_files._is_plain(columns, "line", {})
+    wrong = json_files._problem_sql(
+        columns,
+        "line",
+        Source("json", columns, {}, ignores_extra=False, allows_missing=True, infers_columns=False),
+    )
+    rows = literal_rows(spark, [{"line": line} for line in odd_lines(20_000)], "line string")
+
+    looked = rows.selectExpr("line", f"{plain} AS plain", f"{wrong} AS wrong").where("plain").cache()
+
+    assert [row.line for row in looked.where("wrong IS NOT NULL").collect()] == []
+    assert looked.count() > 100
 
 
 @pytest.mark.parametrize(

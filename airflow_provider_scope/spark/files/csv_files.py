@@ -42,8 +42,6 @@ _NO_TEXT = "\0\1"
 """What an empty field counts as, so that a quoted empty text differs from it."""
 
 _STRICT = {
-    "mode": "PERMISSIVE",  # a record that does not parse is given as text, and checked
-    "columnnameofcorruptrecord": RECORD,
     "columnpruning": "false",  # it would count only the fields that the SELECT needs
     "enforceschema": "false",  # true takes columns by position, whatever the header says
     "nullvalue": _NO_TEXT,
@@ -242,12 +240,16 @@ def _records_with_open_quote(
     quotes = quotes_of(spark, options)
     if quotes is None:
         return {}
-    lines = raw_lines(spark, entry.paths, options)
+    if source.is_utf8:
+        # The same lines, with header and comments, for a fraction of the cost; in most files none is open.
+        line_sep = {"lineSep": options["linesep"]} if "linesep" in options else {}
+        lines = listing.load(spark, "text", entry.paths, line_sep)
+    else:
+        lines = raw_lines(spark, entry.paths, options)
     files = [row[FILE] for row in lines.where(quotes.leaves_open("value")).select(FILE).distinct().collect()]
     if not files:
         return {}
     before = csv_edges.lines_before_records(source.options)
-    files = sorted(files) if source.quarantines or before else [min(files)]
     in_file = Window.partitionBy(FILE).orderBy(NUMBER)
     with in_order(spark):
         lines = raw_lines(spark, [path_of(entry, file) for file in files], options)
@@ -264,9 +266,9 @@ def _records_with_open_quote(
         return {}
     if not source.quarantines:
         raise _not_closed(entry, rows[0][FILE], rows[0][NUMBER], rows[0].value, _BREAKS_HINT)
-    unclosed: dict[str, dict[int, str]] = {file: {} for file in files}
+    unclosed: dict[str, dict[int, str]] = {}
     for row in rows:
-        unclosed[row[FILE]][row[NUMBER]] = row.value
+        unclosed.setdefault(row[FILE], {})[row[NUMBER]] = row.value
     broken = {row[FILE] for row in rows if row.continues}
     problems = [
         Problem(file, _OR_BREAKS, next(iter(records.values())), _BREAKS_HINT)
@@ -394,11 +396,12 @@ def _texts(  # noqa: PLR0917
     columns: T.StructType,
     source: Source,
 ) -> DataFrame:
-    """Read the fields of all records as text, with ``RECORD`` and ``FILE``."""
-    # Spark's own column is the last: a header is compared with those before it.
-    texts = T.StructType([T.StructField(name, T.StringType()) for name in [*columns.names, RECORD]])
-    rows = listing.load(spark, "csv", paths, options, texts)
-    if not csv_edges.has_edges(source.options):
+    """Read the fields of all records as text, as ``formats.read_records`` does."""
+    texts = T.StructType([T.StructField(name, T.StringType()) for name in columns.names])
+    has_edges = csv_edges.has_edges(source.options)
+    fails_fast = source.fails_fast and not has_edges  # what lies at the edges need not parse
+    rows = formats.read_records(spark, "csv", paths, options, texts, fails_fast=fails_fast)
+    if not has_edges:
         return rows
     return csv_edges.without_edges(entry, rows, columns.names, source.options, _separator(spark, options))
 
@@ -460,10 +463,28 @@ class Quotes:
     """Of a line that begins with a record: at its end a quoted field is not closed."""
     is_closed_first: str
     """Of a line that begins with a quoted field: it is closed, and nothing follows its closing quote."""
+    separator: str = ""
+    """What separates fields, if a quote in one is doubled and blanks before one are kept; else empty."""
 
     def leaves_open(self, line: str) -> str:
         """Write SQL for whether a line, which begins with a record, ends inside a quoted field."""
-        return f"(contains({line}, {literal(self.quote)}) AND {line} RLIKE {literal(self.is_open)})"
+        may_be_open = f"contains({line}, {literal(self.quote)})"
+        if self.separator:
+            may_be_open += f" AND NOT {self._has_one_quoted_field(line)}"
+        return f"({may_be_open} AND {line} RLIKE {literal(self.is_open)})"
+
+    def _has_one_quoted_field(self, line: str) -> str:
+        """Write SQL for whether a line has one quoted field, and that is closed: a pattern is slower."""
+        quote, separator = literal(self.quote), literal(self.separator)
+        # A doubled quote leaves each field as open as it was.
+        single = f"replace({line}, {literal(self.quote * 2)}, '')"
+        before, after = (f"substring_index({single}, {quote}, {place})" for place in (1, -1))
+        count = f"octet_length({single}) - octet_length(replace({single}, {quote}, ''))"
+        return (
+            f"({count} = octet_length({quote}) * 2"
+            f" AND ({before} = '' OR endswith({before}, {separator}))"
+            f" AND ({after} = '' OR startswith({after}, {separator})))"
+        )
 
     def stays_open(self, line: str) -> str:
         """Write SQL for whether a line, which begins inside a quoted field, ends inside one, too."""
@@ -504,6 +525,7 @@ def quotes_of(spark: SparkSession, options: Mapping[str, str]) -> Quotes | None:
         quote,
         rf"(?s)^(?:{field}{separator})*+{opened}",
         rf"(?s)^{q}{inside}{q}[\x00-\x20]*+(?:{separator}|\z)",
+        delimiter if (escape, twice, len(delimiter)) == (quote, _UNUSED, 1) and not is_trimmed else "",
     )
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812
 from airflow_provider_scope.exceptions import BadRecordError, mask
 from airflow_provider_scope.expectations import LEVEL_HINT, RULE_HINT
 from airflow_provider_scope.sources.files.spec import RESCUED_PATH
-from airflow_provider_scope.spark.files.listing import FILE, KEPT, SHOWN, number_in_file
+from airflow_provider_scope.spark.files.listing import FILE, KEPT, SHOWN, load, number_in_file
 from airflow_provider_scope.spark.structs import to_struct
 from airflow_provider_scope.spark.values import INSTANT_FORMAT, Converted, convert
 from airflow_provider_scope.sql import literal, quoted
@@ -23,7 +23,7 @@ from airflow_provider_scope.sql import literal, quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.files.table_types import TableTypes
@@ -63,6 +63,8 @@ class Source:
     """The table's columns, if nobody declared those of the files."""
     partitions: T.StructType | None = None
     """The columns whose values are in the paths of the files."""
+    fails_fast: bool = False
+    """Whether reading fails at a record that Spark cannot parse, without its text: see ``read_records``."""
     quarantines: bool = False
     """Whether bad records are put aside, so that what is wrong with one need not fail its file."""
     rescued_from: T.StructType | None = None
@@ -151,6 +153,34 @@ RESCUED = "_scope_rescued"
 _UNFIT = "_scope_unfit"
 """The columns whose value of a record is not of their type."""
 _HAS_PATH = f"it has a key {RESCUED_PATH}, under which rescued data have the path of the file"
+
+
+NOT_PARSED = "MALFORMED_RECORD_IN_PARSING"
+"""Spark's condition for a record that it cannot parse, where it fails at it."""
+PERMISSIVE = {"mode": "PERMISSIVE", "columnnameofcorruptrecord": RECORD}
+"""Options of a reader that gives the text of such a record."""
+
+
+def read_records(
+    spark: SparkSession,
+    kind: str,
+    paths: Sequence[str],
+    options: Mapping[str, str],
+    columns: T.StructType,
+    *,
+    fails_fast: bool = False,
+) -> DataFrame:
+    """Read what Spark parses into these columns, with ``RECORD``, ``FILE`` and ``START``.
+
+    :param fails_fast: Whether reading fails at a record that Spark cannot parse, without its text: to be able
+        to give that, Spark looks each column up by its name for each record.
+    """
+    if fails_fast:
+        rows = load(spark, kind, paths, {**options, "mode": "FAILFAST"}, columns)
+        return rows.withColumn(RECORD, F.lit(None).cast("string"))
+    # Spark's own column is the last: a header is compared with those before it.
+    schema = T.StructType([*columns, T.StructField(RECORD, T.StringType())])
+    return load(spark, kind, paths, {**options, **PERMISSIVE}, schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,11 +389,9 @@ def fail_on_bad_record(rows: DataFrame, checks: Sequence[Check], record: str, fi
     )
     passes = " AND ".join(f"coalesce({check.passes}, false)" for check in checks)
     # What is not deterministic stays where it is: the optimizer must not drop a bad record by the user's
-    # WHERE first, nor leave the check out because the SELECT does not need its columns.
-    stays = "spark_partition_id() >= 0"
-    return rows.where(
-        F.expr(f"if({passes}, {stays}, CAST(raise_error(concat('{MARK}', {report})) AS boolean))")
-    )
+    # WHERE first, nor leave out what the SELECT does not need: the check, and the reading of its columns.
+    passes += " AND spark_partition_id() >= 0"
+    return rows.where(F.expr(f"if({passes}, true, CAST(raise_error(concat('{MARK}', {report})) AS boolean))"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ def _infer_json(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.St
     numbers = [number for field in columns for number in _numbers(quoted(field.name), field.dataType)]
     if not numbers:
         return columns
-    rows = json_files.rows_of(spark, entry.paths, columns, source.options).where(f"{RECORD} IS NULL")
+    rows = json_files.rows_of(spark, entry.paths, columns, source).where(f"{RECORD} IS NULL")
     lists = rows.selectExpr(f"posexplode(array({', '.join(numbers)})) AS (place, texts)")
     bits = _type_bits(lists.selectExpr("place", "explode(texts) AS text"), values.NUMBERS, source.options)
     all_bits = iter([bits.get(place, values.ANY) for place in range(len(numbers))])

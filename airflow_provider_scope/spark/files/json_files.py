@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.files.formats import Source
 
-_STRICT = {"mode": "PERMISSIVE", "columnnameofcorruptrecord": RECORD}
-
 _AS_TEXT = (T.FloatType, T.DoubleType, T.DecimalType, T.DateType, T.TimestampType, T.TimestampNTZType)
 """What Spark's parser changes: it rounds decimals, makes infinity of large numbers, and takes a number in a
 time for seconds. It gives the text of a number as it stands in the file."""
@@ -89,7 +87,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     lines = sorted({path_of(entry, file) for file in with_bad_lines})
     pieces = [_read_lines(spark, lines, columns, source)] if lines else []
     if whole := [path for path in paths if path not in lines]:
-        rows = rows_of(spark, whole, columns, source.options)
+        rows = rows_of(spark, whole, columns, source)
         pieces.append(_typed(rows, columns, source, has_rounded=bool(rounded)))
     return pieces
 
@@ -124,7 +122,7 @@ def columns_in_files(spark: SparkSession, entry: OffsetEntry, options: Mapping[s
 
     :raises BadFileError: Keys differ in letter case alone.
     """
-    reader_options = {**_STRICT, **options}
+    reader_options = {**options, **formats.PERMISSIVE}
     paths = listing.for_inference(entry.paths)
     try:
         columns = spark.read.format("json").options(**reader_options).load(paths).schema
@@ -206,13 +204,10 @@ def _clashing_keys(
     )
 
 
-def rows_of(
-    spark: SparkSession, paths: Sequence[str], columns: T.StructType, options: Mapping[str, str]
-) -> DataFrame:
-    """Read files with text in place of the types that Spark's parser changes, and with ``RECORD``."""
+def rows_of(spark: SparkSession, paths: Sequence[str], columns: T.StructType, source: Source) -> DataFrame:
+    """Read files with text in place of the types that Spark's parser changes, by ``formats.read_records``."""
     texts = T.StructType([T.StructField(field.name, _read_as(field.dataType)) for field in columns])
-    schema = texts.add(RECORD, T.StringType())
-    return listing.load(spark, "json", paths, {**_STRICT, **options}, schema)
+    return formats.read_records(spark, "json", paths, source.options, texts, fails_fast=source.fails_fast)
 
 
 def _typed(rows: DataFrame, columns: T.StructType, source: Source, *, has_rounded: bool = False) -> Records:
@@ -240,7 +235,7 @@ def _read_lines(spark: SparkSession, paths: Sequence[str], columns: T.StructType
     beside them, and joined by their numbers; the session must read files ``in_order``.
     """
     number = listing.number_in_file().alias(NUMBER)
-    rows = rows_of(spark, paths, columns, source.options).select("*", number, F.lit(1).alias(_PARSED))
+    rows = rows_of(spark, paths, columns, source).select("*", number, F.lit(1).alias(_PARSED))
     texts, text = _value_texts(spark, paths, source)
     ignores_extra = source.ignores_extra or bool(source.rescued_from)
     wrong = F.expr(_problem_sql(columns, text, replace(source, ignores_extra=ignores_extra))).alias(_WRONG)
@@ -353,7 +348,6 @@ def _read_as(kind: T.DataType) -> T.DataType:
 
 _OTHER_ENDS = (" :", "\t:", "\r:", "\n:", "':")
 """How a key may end beside ``":``: before a blank, or in single quotes, which Spark takes as well."""
-_ESCAPED_SURROGATES = ("\\ud", "\\uD")
 _HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
 _HALF = rf"(?i)(?<!\\)(?:\\\\)*(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
 """``\\ud800`` without the other half; a parser makes a question mark of it."""
@@ -498,12 +492,13 @@ def _is_plain(columns: T.StructType, text: str, options: Mapping[str, str]) -> s
     named = [literal('"' + name + '":') for name in keys]
     declared_count = " + ".join(f"CAST(contains({text}, {key}) AS int)" for key in named) or "0"
     ends = f"""(octet_length({text}) - octet_length(replace({text}, '":', ''))) DIV 2"""
-    # An escape may be half of a character.
-    whole = " AND ".join(f"NOT contains({text}, {literal(start)})" for start in _ESCAPED_SURROGATES)
     # By bytes: to count characters costs as much as the rest of the look.
     before = f"octet_length(substring_index({text}, '}}', 1))"
-    closes = f"{whole} AND {before} = octet_length(rtrim({text})) - 1"
+    closes = f"{before} = octet_length(rtrim({text})) - 1"
     usual = " AND ".join(f"NOT contains({text}, {literal(end)})" for end in _OTHER_ENDS)
+    # An escape may be half of a character. Most lines have none: then one look is enough.
+    escape, *halves = (f"contains({text}, {literal(part)})" for part in ("\\u", "\\ud", "\\uD"))
+    usual += f" AND NOT ({escape} AND ({' OR '.join(halves)}))"
     opens = f"ltrim({text}) LIKE '{{%'"
     return f"({opens} AND {closes} AND {ends} = {declared_count} AND {usual})"
 

@@ -17,6 +17,7 @@ from airflow_provider_scope.spark import storage, user_sql
 from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.files import columnar, csv_files, json_files, partitions, text_files
 from airflow_provider_scope.spark.files.formats import (
+    NOT_PARSED,
     NUMBER,
     RAW,
     RULE,
@@ -91,7 +92,7 @@ def read(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
 
     :raises BadFileError: A file has other columns than declared, or is not of the declared form.
     """
-    return _strict(spark, entry, source_for(spark, plan, entry))
+    return _strict(spark, entry, replace(source_for(spark, plan, entry), fails_fast=True))
 
 
 def _good(spark: SparkSession, entry: OffsetEntry, source: Source) -> DataFrame:
@@ -262,6 +263,9 @@ def read_by(
             return act(user_sql.checked(plan, over(spark, plan, entry, data)))
         except SPARK_ERRORS as err:
             record = bad_record(whole_text(err))
+            if record is None and source is None and NOT_PARSED in whole_text(err):
+                source = source_for(spark, plan, entry)  # which tells the record
+                continue
             if record is None:
                 with naming_faults(spark, entry):
                     if kind_of(whole_text(err)) == "sql":
