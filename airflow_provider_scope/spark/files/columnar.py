@@ -525,7 +525,10 @@ def _columns(spark: SparkSession, kind: str, conf: Any, path: str) -> tuple[T.St
     """
     try:
         # Alone, and so without looking for patterns: see `listing.load`.
-        return spark.read.format(kind).option("__globPaths__", "false").load(path).schema, {}
+        reader = spark.read.format(kind).option("__globPaths__", "false")
+        if kind == "parquet":
+            reader._jreader.schema(footers.parquet_schema(spark, conf, path))  # noqa: SLF001 - as Java has it
+        return reader.load(path).schema, {}
     except PySparkException as err:
         if kind == "orc":
             unions = _unions(spark, conf, path)
@@ -533,7 +536,7 @@ def _columns(spark: SparkSession, kind: str, conf: Any, path: str) -> tuple[T.St
                 raise err from None
             return T.StructType(), dict.fromkeys(unions, _UNION)
         columns, unknown = T.StructType(), {}
-        for name, column in _parquet_columns(spark, conf, path):
+        for name, column in footers.parquet_columns(spark, conf, path):
             try:
                 text = column().json()
             except SPARK_ERRORS as cause:
@@ -547,26 +550,6 @@ def _columns(spark: SparkSession, kind: str, conf: Any, path: str) -> tuple[T.St
         if not unknown:
             raise err from None
         return columns, unknown
-
-
-def _parquet_columns(spark: SparkSession, conf: Any, path: str) -> list[tuple[str, Callable[[], Any]]]:
-    """List the names of a file's columns, and what converts each to Spark's type."""
-    jvm: Any = spark._jvm  # noqa: SLF001
-    parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter
-    converter = parquet(spark._jsparkSession.sessionState().conf())  # noqa: SLF001
-    place = jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(
-        jvm.org.apache.hadoop.fs.Path(path), conf
-    )
-    with closing(jvm.org.apache.parquet.hadoop.ParquetFileReader.open(place)) as reader:
-        schema = reader.getFileMetaData().getSchema()
-    message = jvm.org.apache.parquet.schema.MessageType
-
-    def column(field: Any) -> Any:
-        fields = jvm.java.util.ArrayList()
-        fields.add(field)
-        return converter.convert(message(schema.getName(), fields))
-
-    return [(str(field.getName()), partial(column, field)) for field in schema.getFields()]
 
 
 def _unions(spark: SparkSession, conf: Any, path: str) -> list[str]:

@@ -148,17 +148,23 @@ _OF_PARQUET = (
 
 
 def _parquet(spark: SparkSession, conf: Any) -> Callable[[str], Footer]:
+    metadata_of = _parquet_metadata(spark, conf)
+    return lambda path: _parquet_footer(metadata_of(path))
+
+
+def _parquet_metadata(spark: SparkSession, conf: Any) -> Callable[[str], Any]:
+    """Return what reads the metadata of a parquet file, but for those of its row groups."""
     jvm: Any = spark._jvm  # noqa: SLF001
     # Once, and by their whole names: for each part of one that is no class, Java looks through all jars. And
     # the default options read Hadoop's XML.
     to_path, input_file, opened, converter, options = (getattr(jvm, name) for name in _OF_PARQUET)
     options = options.builder(conf).withMetadataFilter(converter.SKIP_ROW_GROUPS).build()
 
-    def footer_of(path: str) -> Footer:
+    def metadata_of(path: str) -> Any:
         with closing(opened.open(input_file.fromPath(to_path(path), conf), options)) as reader:
-            return _parquet_footer(reader.getFileMetaData())
+            return reader.getFileMetaData()
 
-    return footer_of
+    return metadata_of
 
 
 def _parquet_footer(meta: Any) -> Footer:
@@ -172,6 +178,40 @@ def _may_be_julian(meta: Any) -> bool:
     if meta.getKeyValueMetaData().containsKey("org.apache.spark.version"):
         return False  # Spark looks at its own version
     return str(meta.getCreatedBy()).startswith(("parquet-mr", "impala"))
+
+
+_SPARK_PARQUET = "org.apache.spark.sql.execution.datasources.parquet"
+
+
+def parquet_schema(spark: SparkSession, conf: Any, path: str) -> Any:
+    """Read the columns of a parquet file, as Java has them: Spark itself would start a job for that."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    hadoop = "org.apache.parquet.hadoop"
+    names = (_PATH, f"{hadoop}.Footer", f"{hadoop}.metadata.ParquetMetadata", "java.util.ArrayList")
+    to_path, footer, metadata, no_row_groups = (getattr(jvm, name) for name in names)
+    whole = metadata(_parquet_metadata(spark, conf)(path), no_row_groups())
+    spark_format = getattr(jvm, f"{_SPARK_PARQUET}.ParquetFileFormat")
+    return spark_format.readSchemaFromFooter(footer(to_path(path), whole), _converter(spark))
+
+
+def parquet_columns(spark: SparkSession, conf: Any, path: str) -> list[tuple[str, Callable[[], Any]]]:
+    """List the names of a parquet file's columns, and what converts each to Spark's type."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    schema, converter = _parquet_metadata(spark, conf)(path).getSchema(), _converter(spark)
+    message = jvm.org.apache.parquet.schema.MessageType
+
+    def column(field: Any) -> Any:
+        fields = jvm.java.util.ArrayList()
+        fields.add(field)
+        return converter.convert(message(schema.getName(), fields))
+
+    return [(str(field.getName()), partial(column, field)) for field in schema.getFields()]
+
+
+def _converter(spark: SparkSession) -> Any:
+    """Make what converts parquet's types to those of Spark, by the session's settings."""
+    converter: Any = getattr(spark._jvm, f"{_SPARK_PARQUET}.ParquetToSparkSchemaConverter")  # noqa: SLF001
+    return converter(spark._jsparkSession.sessionState().conf())  # noqa: SLF001
 
 
 def _orc(spark: SparkSession, conf: Any) -> Callable[[str], Footer]:
