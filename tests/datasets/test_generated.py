@@ -11,7 +11,7 @@ from tests.datasets import generator, lab, size
 pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 
-SHARES = {"csv": 0.5, "json": 0.5, "parquet": 0.5, "orc": 0.15, "avro": 0.3, "text": 0.15}
+SHARES = {"csv": 0.4, "json": 0.4, "parquet": 0.3, "orc": 0.15, "avro": 0.3, "text": 0.15}
 
 
 @pytest.mark.parametrize(

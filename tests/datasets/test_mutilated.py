@@ -9,7 +9,11 @@ from tests.datasets import lab, mutilations, size
 pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 
-@pytest.mark.parametrize("what", mutilations.ALL)
+WHATS = mutilations.ALL if size.LARGE else mutilations.ALL[::2]
+"""In a small run every second one: ``tests/spark/reading_cases.py`` has literal files of most of them."""
+
+
+@pytest.mark.parametrize("what", WHATS)
 @pytest.mark.parametrize("seed", size.seeds(0.025))
 def test_a_file_with_one_thing_wrong_is_refused(spark, tmp_path, what, seed):
     source = lab.Lab(spark, tmp_path, mutilations.spoilt(what, seed))

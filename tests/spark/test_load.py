@@ -283,7 +283,7 @@ def test_a_load_by_a_cursor_writes_what_is_new(spark: Any, tmp_path: Path) -> No
         load(spark, [(1, "a")], target, schema=schema, cursor=cursor, state=1)
 
 
-@pytest.mark.parametrize("write", [UPSERT, Scd2(merge_key="id")])
+@pytest.mark.parametrize("write", [UPSERT, pytest.param(Scd2(merge_key="id"), marks=pytest.mark.loads)])
 def test_a_small_load_is_fewer_jobs_and_the_same_rows(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any
 ) -> None:
@@ -329,7 +329,7 @@ def test_a_table_that_was_made_before_keeps_its_partitions_and_properties(spark:
     assert sorted(map(tuple, stored.select("a b", "day").collect())) == [(1, "mon"), (3, "tue")]
 
 
-@pytest.mark.parametrize("write", [UPSERT, Scd2(merge_key="id")])
+@pytest.mark.parametrize("write", [pytest.param(UPSERT, marks=pytest.mark.loads), Scd2(merge_key="id")])
 def test_a_batch_is_joined_without_sorting_the_table(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any
 ) -> None:

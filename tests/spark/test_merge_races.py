@@ -139,7 +139,7 @@ def test_two_pipelines_that_merge_the_same_keys_at_once_converge(spark: Any, ben
     assert {row["day"] for row in rows[1:]} in ({"a1"}, {"b1"})
 
 
-@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("write", [WRITES[1], SCD2])
 def test_a_merge_that_changes_nothing_is_a_commit_with_the_number(
     bench: Bench, write: dict[str, Any]
 ) -> None:

@@ -50,7 +50,7 @@ def test_equal_rows_are_one_version_and_the_order_of_rows_and_columns_is_no_chan
     assert windows(bench, "id", "text") == [(1, "a", 1, None), (2, "b", 1, None), (2, "c", 1, None)]
 
 
-@pytest.mark.parametrize("key", [[], ["id"]])
+@pytest.mark.parametrize("key", [pytest.param([], marks=pytest.mark.loads), ["id"]])
 def test_a_version_that_comes_back_is_a_new_one(bench: Bench, key: list[str]) -> None:
     for day, text in enumerate(("a", "b", "a"), start=1):
         load(bench, day, {"merge_key": key}, id=[1], text=[text])

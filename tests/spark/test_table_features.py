@@ -91,7 +91,13 @@ def of_somebody_else(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return table
 
 
-@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize(
+    "write",
+    [
+        *("append", "replace", "replace where", "upsert"),
+        *(pytest.param(write, marks=pytest.mark.loads) for write in ("delete-insert", "scd2")),
+    ],
+)
 def test_all_that_a_table_carries_stays(bench: Bench, of_somebody_else: Path, write: str) -> None:
     shutil.copytree(of_somebody_else, bench.table)
     if write == "scd2":
