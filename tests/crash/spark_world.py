@@ -12,8 +12,9 @@ import subprocess
 import sys
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from airflow_provider_scope.stores.local import LocalStorage
 from tests.crash.world import DeltaWorld
 from tests.support.faulty_storage import FaultyStorage, open_gate
 from tests.support.processes import PROJECT
+from tests.support.sequence_model import history, newest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,13 +42,23 @@ if TYPE_CHECKING:
 MAX_FILES = 3
 SERVER = "SPARK_SERVER"
 """The variable that says whether a Spark that stays runs the batches, to the processes as well."""
+TOMBSTONE = "tombstone"
 WINDOW = (VALID_FROM, VALID_TO)
 MERGED = Merge(primary_key=["id"], dedup_sort=("file", "desc"), hard_delete="gone")
-WRITES: dict[str, Write] = {"merge": MERGED, "scd2": Scd2(merge_key=["id"])}
+IN_ORDER: dict[str, Write] = {
+    "merge_in_order": Merge(strategy="upsert", primary_key=["id"], sequence_by="at", hard_delete="gone"),
+    "scd2_in_order": Scd2(merge_key=["id"], sequence_by="at", hard_delete="gone"),
+}
+WRITES: dict[str, Write] = {"merge": MERGED, "scd2": Scd2(merge_key=["id"]), **IN_ORDER}
 """Row-level writes; a file of such a name says that it is the world's."""
 KEYS = """SELECT (id + n) % 5 AS id, day, file, n = 6 AS gone FROM (SELECT *, source_file_uri AS file,
 CAST(regexp_extract(source_file_uri, 'f([0-9]+)', 1) AS INT) AS n FROM @data)"""
 """Keys that come again in other batches; one file has rows to delete."""
+EVENTS = """SELECT (id + n) % 5 * 4 + k AS id, file, n * 7 % 10 AS at, n IN (4, 5) AND k < 2 AS gone
+FROM (SELECT *, explode(sequence(0, 3)) AS k, source_file_uri AS file,
+CAST(regexp_extract(source_file_uri, 'f([0-9]+)', 1) AS INT) AS n FROM @data)"""
+"""The same keys, four times; files come in another order than that of the source, and two delete half of
+their keys."""
 ASIDE = "aside"
 """A file of this name says that some rows are bad, and that what is bad goes to the quarantine."""
 
@@ -66,30 +78,58 @@ class SparkWorld(DeltaWorld):
         super().__init__(folder)
         self.max_files = MAX_FILES
         self.puts_aside = (folder / ASIDE).exists()
-        self.write = next((write for name, write in WRITES.items() if (folder / name).exists()), "append")
+        kind = next((name for name in WRITES if (folder / name).exists()), "")
+        self.write = WRITES.get(kind, "append")
+        self.is_in_order = kind in IN_ORDER
+        self.beside = self.folder / ("table/_tombstones" if self.is_in_order else "table_quarantine")
+        """The other Delta table that a batch writes, before this one."""
 
     def rows(self) -> Counter[Row]:
         """Return the rows of the table, and those of the quarantine beside them."""
+        if self.is_in_order:
+            return Counter(map(event, _read(self.folder / "table"))) + self._tombstones()
         if self.write != "append":
             return self._versions()
         found = super().rows()
-        place = self.folder / "table_quarantine"
-        if self.puts_aside and DeltaTable.is_deltatable(str(place)):
-            for row in DeltaTable(str(place)).to_pyarrow_table().to_pylist():
+        if self.puts_aside:
+            for row in _read(self.beside):
                 found[row["file"], f"{row['rule']}: {row['raw']}", row["batch"]] += 1
         return found
 
     def _versions(self) -> Counter[Row]:
         """Return rows that were merged, with the place of their windows among all windows."""
-        table = self.folder / "table"
-        if not DeltaTable.is_deltatable(str(table)):
-            return Counter()
-        rows = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+        rows = _read(self.folder / "table")
         instants = sorted({row[n] for row in rows for n in WINDOW if row.get(n)})
         return Counter(
             (row["file"], row["id"], *(instants.index(row[n]) if row.get(n) else -1 for n in WINDOW))  # type: ignore[misc]
             for row in rows
         )
+
+    @property
+    def _sql(self) -> str:
+        if self.write == "append":
+            return "SELECT id, day, source_file_uri AS file FROM @data"
+        return EVENTS if self.is_in_order else KEYS
+
+    def _tombstones(self) -> Counter[Row]:
+        return Counter((TOMBSTONE, row["key"], row["sequence"], row["batch"]) for row in _read(self.beside))
+
+    def check_model(self) -> None:
+        """Compare the rows with those of a model that knows no batches."""
+        events = defaultdict[int, list[dict[str, Any]]](list)
+        for path in (self.folder / "landing").iterdir():
+            n = int(path.name[1:3])
+            for row, k in product(range(2), range(4)):
+                key, is_gone = (row + n) % 5 * 4 + k, n in (4, 5) and k < 2
+                more = {"file": f"file://{path}", "gone": is_gone, "sort": None}
+                events[key].append({"id": key, "at": n * 7 % 10, **more})
+        if isinstance(self.write, Scd2):
+            windows = [version for rows in events.values() for version in history(rows, ["file"], None)]
+            expected = [{**row, VALID_FROM: start, VALID_TO: end} for row, start, end in windows]
+        else:
+            expected = [row for rows in newest([*chain(*events.values())], None) for row in rows]
+        rows = self.rows() - self._tombstones()
+        assert rows == Counter(map(event, expected)), rows
 
     def engine(self, gate: Gate) -> Any:
         return SubmitEngine(
@@ -104,7 +144,7 @@ class SparkWorld(DeltaWorld):
                     bad_records="quarantine" if self.puts_aside else "fail",
                 ),
                 table=TableSpec(expect=EXPECT if self.puts_aside else None),
-                sql="SELECT id, day, source_file_uri AS file FROM @data" if self.write == "append" else KEYS,
+                sql=self._sql,
                 write=self.write,
             ),
             stores={},
@@ -114,6 +154,17 @@ class SparkWorld(DeltaWorld):
             new_id=lambda: str(uuid.uuid4()),
             report=lambda _line: None,
         )
+
+
+def _read(table: Path) -> list[dict[str, Any]]:
+    found = DeltaTable.is_deltatable(str(table))
+    return DeltaTable(str(table)).to_pyarrow_table().to_pylist() if found else []
+
+
+def event(row: dict[str, Any]) -> Row:
+    """Return the values of a row that are not NULL, without its hash."""
+    values = {name: value for name, value in row.items() if value is not None and name != "_row_hash"}
+    return tuple(sorted(values.items()))  # type: ignore[return-value]
 
 
 @dataclass

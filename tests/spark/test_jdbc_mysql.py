@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime
+import random
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import CursorError
 from tests.real_airflow import mariadb
+from tests.spark.test_jdbc_groups import check
 from tests.support import warm
 
 if TYPE_CHECKING:
@@ -141,6 +143,40 @@ def test_each_load_takes_what_is_new(
 
     assert [first.rows, second.rows, third.rows] == [2, 2, 0]
     assert pipe.rows("n") == [(1,), (2,), (3,), (4,)]
+
+
+DAY = datetime(2020, 3, 29, 1, 59, 59, 999_990)  # noqa: DTZ001 - a DATETIME
+GROUPS: dict[str, tuple[str, list[Any], str, Callable[[int], Any], dict[str, Any]]] = {
+    # To the collation all of these but the last are equal.
+    "text": ("VARCHAR(9)", ["a", "A", "a ", "á", "", "it's"], "DATETIME(6)", lambda n: DAY + _us(n), {}),
+    "char": ("CHAR(9)", ["a", "A", "á", "b"], "DECIMAL(30,2)", lambda n: Decimal(n) / 4, {}),
+    "unsigned": ("BIGINT UNSIGNED", [0, 2**64 - 1, 7], "DATE", lambda n: date(2020, 1, 1 + n), {}),
+    "date": ("DATE", [date(1582, 10, 4), date(9999, 12, 31)], "BIGINT", lambda n: 2**62 + n, {}),
+    "custom": ("DECIMAL(5,1)", [Decimal("1.0"), -1], "DOUBLE", lambda n: n / 8, {"customSchema": "G STRING"}),
+}
+
+
+def _us(count: int) -> timedelta:
+    return timedelta(microseconds=count)
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_each_group_is_loaded_from_its_own_last_value_on(
+    server: mariadb.MariaDb, shop: Callable[..., warm.Pipe], kind: str
+) -> None:
+    group_type, groups, value_type, value_of, options = GROUPS[kind]
+    server.run(f"CREATE TABLE t (g {group_type}, n {value_type}, id INT)")
+    more: dict[str, Any] = {"options": options} if options else {}
+    if kind in ("text", "unsigned"):
+        more["max_rows_per_batch"] = 5
+    pipe = shop(**more)
+    pipe.arguments["source"]["cursor"] |= {"per": "G", "on_cursor_value_missing": "exclude"}
+
+    def insert(group: Any, n: Any, id_: int) -> None:
+        texts = ["NULL" if v is None else "'" + str(v).replace("'", "''") + "'" for v in (group, n, id_)]
+        server.run(f"INSERT INTO t VALUES ({', '.join(texts)})")
+
+    check(pipe, insert, (groups, value_of), random.Random(kind))
 
 
 def test_the_database_is_asked_for_times_from_the_last_one_on(

@@ -19,6 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.support.merge_model import content
+from tests.support.sequence_model import history, newest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,24 +112,6 @@ def differences(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> 
     ]
 
 
-def newest(made: list[dict[str, Any]], sort: str | None) -> list[list[dict[str, Any]]]:
-    """Return for each key the rows of which one may be in the table."""
-    groups: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for event in made:
-        groups[event["id"]].append(event)
-    left = []
-    for group in groups.values():
-        rows = [row for row in group if row["at"] == max(one["at"] for one in group)]
-        if any(row["gone"] for row in rows):
-            continue
-        sorts = [row["sort"] for row in rows if row["sort"] is not None]
-        if sort and sorts:
-            best = max(sorts) if sort == "desc" else min(sorts)
-            rows = [row for row in rows if row["sort"] == best]
-        left.append(rows)
-    return left
-
-
 @SEEDS
 @pytest.mark.parametrize(
     ("kind", "sort", "deletes"),
@@ -177,44 +160,6 @@ def test_a_merge_leaves_the_newest_row_of_each_key_whatever_the_loads(
     assert len(expected) > KEYS // 5
     wrong = [rows for rows in expected if by_key[rows[0]["id"]] not in {content(row) for row in rows}]
     assert wrong == []
-
-
-def history(
-    group: list[dict[str, Any]], tracked: list[str], sort: str | None
-) -> list[tuple[dict[str, Any], Any, Any]]:
-    """Return the rows of one key in the order of the source, each with its window."""
-    by_time: dict[Any, dict[str, Any]] = {}
-    for row in sorted(group, key=lambda row: order(row, sort)):
-        by_time.setdefault(row["at"], row)  # the first one counts
-    rows = [by_time[at] for at in sorted(by_time)]
-    made, start = [], None
-    for number, row in enumerate(rows):
-        before = rows[number - 1] if number else None
-        after = rows[number + 1] if number + 1 < len(rows) else None
-        if before is None or not is_same(before, row, tracked):
-            start = row["at"]
-        end = after["at"] if after else None
-        if row["gone"]:
-            made.append(({**dict.fromkeys(KINDS), "id": row["id"], "at": row["at"]}, row["at"], row["at"]))
-        elif after and is_same(row, after, tracked):
-            made.append((row, end, end))
-        else:
-            made.append((row, start, end))
-    return made
-
-
-def is_same(one: dict[str, Any], other: dict[str, Any], tracked: list[str]) -> bool:
-    values = [content({name: row[name] for name in tracked}) for row in (one, other)]
-    return not one["gone"] and not other["gone"] and values[0] == values[1]
-
-
-def order(row: dict[str, Any], sort: str | None) -> Any:
-    value = row["sort"]
-    return (
-        not row["gone"],
-        sort is not None and value is None,
-        0 if sort is None or value is None else value if sort == "asc" else -value,
-    )
 
 
 @SEEDS
