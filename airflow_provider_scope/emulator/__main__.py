@@ -28,15 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="NAME=VALUE",
         help="set a switch; the value is JSON, or else text. May be repeated",
     )
-    parser.add_argument(
-        "--tls",
-        action="store_true",
-        help="speak https by a certificate made for loopback; its file is printed after the address",
-    )
     options = parser.parse_args(arguments)
     try:
         switches = dict(map(_switch, options.switch))
-        emulator = Emulator(options.root, port=options.port, tls=options.tls, **switches).start()
+        emulator = Emulator(options.root, port=options.port, **switches).start()
     except (ScopeProviderError, OSError, ValueError) as err:
         sys.stderr.write(f"{err}\n")
         return 2
@@ -44,8 +39,6 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     sys.stdout.write(f"{emulator.url}\n")
-    if emulator.certificate:
-        sys.stdout.write(f"{emulator.certificate}\n")
     sys.stdout.flush()
     ended.wait()
     emulator.stop()

@@ -16,7 +16,6 @@ from airflow_provider_scope.emulator.switches import Controls, Switches, with_ch
 from airflow_provider_scope.emulator.web import HOST, DropConnection, Server
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
     from types import TracebackType
 
@@ -29,13 +28,9 @@ class Emulator:
     :param root: The account directory; it is created, and keeps the jobs over restarts.
     :param port: 0 takes a free one.
     :param clock: Seconds since the epoch.
-    :param tls: Speak https, by a certificate made for loopback; ``certificate`` names its file.
     :param switches: Fields of :class:`Switches`.
     :raises InputError: A switch is not known.
     """
-
-    certificate: Path | None = None
-    """The certificate file that clients must trust, if the emulator speaks https."""
 
     def __init__(
         self,
@@ -43,14 +38,12 @@ class Emulator:
         *,
         port: int = 0,
         clock: Callable[[], float] = time.time,
-        tls: bool = False,
         **switches: Any,
     ) -> None:
         self.controls = Controls(with_changes(Switches(), switches))
         self.account = Account(Path(root))
         self._clock = clock
         self._port = port
-        self._tls = self._tls_context() if tls else None
         self._server: Server | None = None
         self._jobs: JobStore | None = None
         self._claim: IO[bytes] | None = None
@@ -59,7 +52,7 @@ class Emulator:
         """Open the port, and continue the jobs that had not ended."""
         claim = self.account.claim()
         try:
-            server = Server(self._port, self._tls)
+            server = Server(self._port)
         except OSError:
             claim.close()
             raise
@@ -108,7 +101,7 @@ class Emulator:
     @property
     def url(self) -> str:
         """Address of the default account, without a slash at the end."""
-        return f"{'https' if self._tls else 'http'}://{HOST}:{self.port}"
+        return f"http://{HOST}:{self.port}"
 
     def set(self, **switches: Any) -> None:
         """Change switches while the emulator runs.
@@ -120,13 +113,6 @@ class Emulator:
     def counts(self) -> dict[str, int]:
         """Return the counters: requests, answers, faults, jobs."""
         return self.controls.counts()
-
-    def _tls_context(self) -> ssl.SSLContext:
-        # Imported here: most runs need no certificate, and the library is slow to load.
-        from airflow_provider_scope.emulator.web import server_context  # noqa: PLC0415
-
-        context, self.certificate = server_context(self.account.private / "tls")
-        return context
 
 
 # ---- from a request to its service, with the faults on the way ----

@@ -1,32 +1,23 @@
 """A small HTTP/1.1 server on loopback: requests and responses as values.
 
 A body is read to its end before anything is answered, so a connection can be used again, and a body that is
-cut short has no effect. TLS, for clients that speak https alone, has a certificate that is made here.
+cut short has no effect.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import os
 import socket
-import ssl
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
 
 HOST = "127.0.0.1"
@@ -54,7 +45,6 @@ class Request:
     headers: dict[str, str]
     """Names in lower case."""
     body: bytes
-    scheme: str = "http"
 
     def param(self, name: str) -> str | None:
         """Return the first parameter of that name, whatever its case."""
@@ -63,8 +53,8 @@ class Request:
 
     @property
     def origin(self) -> str:
-        """Scheme and host by which the client reached the emulator."""
-        return f"{self.scheme}://{self.headers.get('host', HOST)}"
+        """The address by which the client reached the emulator."""
+        return f"http://{self.headers.get('host', HOST)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +76,13 @@ class Server(ThreadingHTTPServer):
     answer: Callable[[Request], Response]
     """Must be set before the server starts."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
-        self.tls = tls
+    def __init__(self, port: int) -> None:
         self._connections: set[socket.socket] = set()
         super().__init__((HOST, port), _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a connection, and remember it."""
         connection, address = super().get_request()
-        if self.tls is not None:
-            # The handshake is left to the connection's own thread: a slow client must not hold up others.
-            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         self._connections.add(connection)
         return connection, address
 
@@ -154,7 +140,6 @@ class _Handler(BaseHTTPRequestHandler):
             raw_query=raw_query,
             headers={name.lower(): value for name, value in self.headers.items()},
             body=body,
-            scheme="http" if self.server.tls is None else "https",
         )
         try:
             response = self.server.answer(request)
@@ -205,65 +190,3 @@ def timestamp(seconds: float | None = None) -> str:
     zone = timezone(timedelta(hours=-8))
     moment = datetime.fromtimestamp(time.time() if seconds is None else seconds, zone)
     return f"{moment:%Y-%m-%dT%H:%M:%S.%f}0-08:00"
-
-
-# ---- TLS ----
-
-_VALID_DAYS = 365
-_NAMES = (
-    x509.DNSName("localhost"),
-    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-)
-
-
-def server_context(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """Return the server's side of TLS, and the certificate file that clients must trust."""
-    certificate, key = _certificate(folder)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    return context, certificate
-
-
-def _certificate(folder: Path) -> tuple[Path, Path]:
-    """Return a certificate and a key for loopback. They are created unless valid ones exist for another day.
-
-    The certificate is self-signed, so clients must trust its own file.
-    """
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    now = datetime.now(UTC)
-    if certificate.exists() and key.exists():
-        existing = x509.load_pem_x509_certificate(certificate.read_bytes())
-        if existing.not_valid_after_utc > now + timedelta(days=1):
-            return certificate, key
-    folder.mkdir(exist_ok=True)
-    private_key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "emulator of Azure Data Lake")])
-    usage = dict.fromkeys(
-        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "crl_sign"),
-        False,
-    )
-    signed = (
-        x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=private_key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=_VALID_DAYS))
-        .add_extension(x509.SubjectAlternativeName(_NAMES), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=True, key_cert_sign=True, encipher_only=False, decipher_only=False, **usage
-            ),
-            critical=True,
-        )
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(private_key.public_key()), critical=False)
-        .sign(private_key, hashes.SHA256())
-    )
-    pem = private_key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    key.unlink(missing_ok=True)
-    with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(pem)
-    certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    return certificate, key

@@ -105,14 +105,3 @@ def test_a_walk_over_pages_and_lost_answers_has_every_file_once(tmp_path):
         found = [(file.path, file.size_bytes) for file in client.walk("/landing")]
 
     assert sorted(found) == sorted((f"adl://acme.azuredatalakestore.net{name}", 5) for name in names)
-
-
-def test_clients_speak_https_to_an_emulator_that_is_trusted(tmp_path, monkeypatch):
-    with Emulator(tmp_path, tls=True, **QUEUED) as emulator:
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(emulator.certificate))
-        job = jobs(emulator).submit(ID, NEW)
-        files(emulator).upload("/landing/a.ss", b"12345")
-        found = [(file.path, file.size_bytes) for file in files(emulator).walk("/landing")]
-
-    assert job.job_id == ID
-    assert found == [("adl://acme.azuredatalakestore.net/landing/a.ss", 5)]

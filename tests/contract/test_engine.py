@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from airflow_provider_scope.emulator.pytest_plugin import start_emulator
 from airflow_provider_scope.exceptions import (
     InputError,
     ScopeProviderError,
@@ -33,6 +32,7 @@ from tests.crash.scope_emulator import EmulatorWorld
 from tests.crash.spark_world import SparkWorld
 from tests.crash.world import DeltaWorld, MemoryWorld
 from tests.support.delta_engine import TABLE, local
+from tests.support.emulators import start_emulator
 from tests.support.faulty_storage import open_gate
 from tests.support.memory_engine import Version
 from tests.support.values import a_refresh, an_entry, an_ingest

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import requests
 
-from airflow_provider_scope.emulator.pytest_plugin import emulator, start_emulator
+from tests.support.emulators import emulator, start_emulator
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from airflow_provider_scope.emulator import Emulator
 
 __all__ = ["emulator", "start_emulator"]
@@ -36,20 +34,12 @@ class Clock:
         self.now += seconds
 
 
-def session(trust: Path | None = None) -> requests.Session:
-    """A session that trusts one certificate, whatever the environment says."""
-    made = requests.Session()
-    if trust is not None:
-        made.trust_env, made.verify = False, str(trust)
-    return made
-
-
 class Jobs:
     """Requests to the job service."""
 
-    def __init__(self, url: str, trust: Path | None = None) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
-        self.session = session(trust)
+        self.session = requests.Session()
 
     def call(self, method: str, path: str, version: str | None = "2017-09-01-preview", **kwargs: Any) -> Any:
         params = {**({"api-version": version} if version else {}), **kwargs.pop("params", {})}
@@ -83,9 +73,9 @@ class Jobs:
 class Files:
     """Requests to the file service."""
 
-    def __init__(self, url: str, trust: Path | None = None) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
-        self.session = session(trust)
+        self.session = requests.Session()
 
     def call(self, method: str, op: str, path: str = "", *, data: Any = None, **params: Any) -> Any:
         return self.session.request(

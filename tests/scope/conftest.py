@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow import parquet
 
-from airflow_provider_scope.emulator.pytest_plugin import start_emulator
 from airflow_provider_scope.stores.calls import Repeating
+from tests.support.emulators import start_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ class Blocked:
 BLOCKED = %r
 sys.meta_path.insert(0, Blocked())
 """
-OF_EXTRAS = ["adlfs", "azure", "botocore", "kubernetes", "pytest"]
+OF_EXTRAS = ["adlfs", "azure", "botocore", "kubernetes"]
 
 
 def run_without(*lines: str) -> subprocess.CompletedProcess[str]:
@@ -33,10 +33,10 @@ def run_without(*lines: str) -> subprocess.CompletedProcess[str]:
 def test_all_is_all_extras():
     extras = PROJECT["optional-dependencies"]
 
-    assert sorted(extras) == ["all", "azure", "emulator", "kubernetes", "s3", "scope"]
+    assert sorted(extras) == ["all", "azure", "kubernetes", "s3", "scope"]
     assert set(extras["all"]) == {one for name, more in extras.items() if name != "all" for one in more}
     required = {re.split(r"[<>=!~]", name)[0] for name in PROJECT["dependencies"]}
-    assert not required & {"adlfs", "azure-identity", "apache-airflow-providers-microsoft-azure", "pytest"}
+    assert not required & {"adlfs", "azure-identity", "apache-airflow-providers-microsoft-azure"}
 
 
 def test_files_on_a_disk_need_no_extra_and_all_modules_are_there(tmp_path):
@@ -46,7 +46,7 @@ def test_files_on_a_disk_need_no_extra_and_all_modules_are_there(tmp_path):
         "import importlib, pkgutil",
         "import airflow_provider_scope as package",
         "for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):",
-        "    if not module.name.endswith(('main', 'main__', 'pytest_plugin')):",
+        "    if not module.name.endswith(('main', 'main__')):",
         "        importlib.import_module(module.name)",
         "from airflow_provider_scope.engines.assembly import RunContext, assemble",
         "from airflow_provider_scope.protocol.dry_run import preview",
@@ -68,7 +68,6 @@ NEEDING = {
     ("scope", "azure"): "credential_of(Identity(kind='default'))",
     ("s3", "botocore"): "store_of('s3://bucket/t').storage",
     ("kubernetes", "kubernetes"): "Kubernetes('k8s', Connection(conn_id='k8s', host='k8s://host'))",
-    ("emulator", "pytest"): "import airflow_provider_scope.emulator.pytest_plugin",
 }
 """Extra, and the first of its packages that is missed -> what needs it."""
 

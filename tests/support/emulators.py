@@ -1,19 +1,12 @@
-"""Fixtures for tests that need the emulator.
-
-It needs pytest, which the extra ``emulator`` installs.
-Put ``pytest_plugins = ["airflow_provider_scope.emulator.pytest_plugin"]`` into ``conftest.py``.
-"""
+"""Fixtures for tests that need the emulator."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.exceptions import of_extra
+import pytest
 
-with of_extra("emulator", "airflow_provider_scope.emulator.pytest_plugin"):
-    import pytest
-
-from airflow_provider_scope.emulator.emulator import Emulator
+from airflow_provider_scope.emulator import Emulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
