@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import DataFrame
 
-from airflow_provider_scope.delta.spec import TableSpec
+from airflow_provider_scope.delta.schema import TableSpec
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.protocol import repair

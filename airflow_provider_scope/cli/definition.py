@@ -94,10 +94,13 @@ def get_scope_cli_commands() -> list[CLICommand]:
             *_TASK,
             _BUNDLE,
             _NAMED["map_index"],
-            module="servers",
+            module="tasks",
+            function="start_server",
         ),
-        _command("list", "Show those that run", ARG_OUTPUT, module="servers", function="list_servers"),
-        _command("stop", "End one when no run uses it any more", _SERVER, module="servers"),
+        _command("list", "Show those that run", ARG_OUTPUT, module="tasks", function="list_servers"),
+        _command(
+            "stop", "End one when no run uses it any more", _SERVER, module="tasks", function="stop_server"
+        ),
     )
     commands = (
         _command(

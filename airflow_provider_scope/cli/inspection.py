@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections import Counter
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
 
 from airflow_provider_scope import expectations
 from airflow_provider_scope.cli import targets
@@ -24,12 +31,13 @@ from airflow_provider_scope.cli.output import (
 from airflow_provider_scope.cli.targets import engine_of, open_pipeline
 from airflow_provider_scope.cli.tasks import ingest_of_task
 from airflow_provider_scope.columns import change_text
-from airflow_provider_scope.delta.quarantine import read_quarantine
+from airflow_provider_scope.delta.log import open_table, unreadable
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     ChangeFeedError,
     ScopeProviderError,
+    TableUnreadableError,
     mask,
 )
 from airflow_provider_scope.hooks.stores import store_of
@@ -47,9 +55,8 @@ from airflow_provider_scope.values import FileSlice, VersionSlice, counted, dura
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from airflow_provider_scope.delta.quarantine import QuarantinedFile
     from airflow_provider_scope.engines.assembly import RunContext
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
@@ -58,6 +65,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.takeover import Takeover
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.specs.ingest import Ingest
+    from airflow_provider_scope.stores.protocol import Storage
     from airflow_provider_scope.values import FileEntry
 
 
@@ -505,3 +513,81 @@ def in_effect(log: CheckpointLog, asides: Sequence[QuarantinedFile]) -> list[Qua
     in_table = {seq for seq in committed if seq in batches and not log.commit(seq).abandoned}
     in_table |= set(log.vacuumed().quarantined)
     return [aside for aside in asides if aside.batch in in_table and aside.batch >= start]
+
+
+# ---- the records and files in the quarantine ----
+
+
+_COLUMNS = ["pipeline", "batch", "file", "record", "rule", "raw"]
+
+
+@dataclass(slots=True)
+class QuarantinedFile:
+    """The part of one file, in one batch, that is in the quarantine."""
+
+    batch: int
+    file: str | None
+    """None where the SELECT did not tell the file of a row."""
+    whole: str | None = None
+    """Why the whole file could not be loaded; None if only records of it were quarantined."""
+    rules: dict[str, int] = field(default_factory=dict)
+    """Rule -> records or rows that broke it."""
+    record: int | None = None
+    """The number of the first such record in the file."""
+    raw: str | None = None
+    """Its text."""
+
+    @property
+    def records(self) -> int:
+        """How many records or rows of the file are quarantined."""
+        return sum(self.rules.values())
+
+
+def read_quarantine(location: str, storage: Storage, pipeline: str) -> list[QuarantinedFile]:
+    """Read what a pipeline has in its quarantine, by batch and file; empty if there is no such table.
+
+    :param location: Canonical URI of the quarantine.
+    :param storage: Where it is.
+    :raises TableUnreadableError: It could not be read.
+    """
+    files: dict[tuple[int, str | None], QuarantinedFile] = {}
+    for part in _parts(location, storage):
+        rows_of_pipeline = part.filter(pc.equal(part["pipeline"], pipeline))
+        for row in rows_of_pipeline.to_pylist():
+            _add(files, row)
+    return sorted(files.values(), key=lambda quarantined: (quarantined.batch, quarantined.file or ""))
+
+
+def _add(files: dict[tuple[int, str | None], QuarantinedFile], row: dict[str, object]) -> None:
+    batch, file, record = row["batch"], row["file"], row["record"]
+    quarantined = files.setdefault((batch, file), QuarantinedFile(batch, file))  # type: ignore[arg-type] # as its columns are
+    if record is None and row["raw"] is None:
+        quarantined.whole = str(row["rule"])
+        return
+    rule = str(row["rule"])
+    quarantined.rules[rule] = quarantined.rules.get(rule, 0) + 1
+    if quarantined.raw is None or (isinstance(record, int) and record < (quarantined.record or record + 1)):
+        quarantined.record, quarantined.raw = record, str(row["raw"])  # type: ignore[assignment] # a number or None
+
+
+def _parts(location: str, storage: Storage) -> Iterator[pa.RecordBatch]:
+    """Read the rows of the table, a part at a time."""
+    try:
+        with open_table(location, storage) as table:
+            if table is None:
+                return
+            names = pa.table(table.delta.get_add_actions(flatten=True))["path"].to_pylist()
+        for name in names:
+            data = storage.read(f"{location}/{name}")
+            if data is None:
+                raise unreadable(location, f"the file {name} is missing")
+            file = pq.ParquetFile(io.BytesIO(data))
+            if not {*_COLUMNS} <= {*file.schema_arrow.names}:
+                raise unreadable(
+                    location, f"it is not a quarantine table: it has the columns {file.schema_arrow.names}"
+                )
+            yield from file.iter_batches(columns=_COLUMNS)
+    except (DeltaError, pa.ArrowException, KeyError, ValueError, OSError) as err:
+        if isinstance(err, TableUnreadableError):
+            raise
+        raise unreadable(location, err) from err

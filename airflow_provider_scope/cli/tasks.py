@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Sized
@@ -14,15 +15,16 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_scope.cli import targets
 from airflow_provider_scope.cli.output import command, quiet, say, set_address
-from airflow_provider_scope.engines import assembly, clock
+from airflow_provider_scope.engines import assembly, clock, server
 from airflow_provider_scope.engines.assembly import RunContext
+from airflow_provider_scope.engines.spark import SubmitEngine
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError
 from airflow_provider_scope.protocol import first_run, recovery
 from airflow_provider_scope.protocol.dry_run import InMemory
 from airflow_provider_scope.protocol.intervals import IntervalLog
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.sources.files.source import Files
-from airflow_provider_scope.specs import Checkpoint, Replace
+from airflow_provider_scope.specs import Checkpoint, Replace, SparkEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS
 from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.validation import from_dict
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.source import Request
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.specs.ingest import Ingest
+
 
 NOT_MAPPED = -1
 """Airflow's map index of a task that is not mapped."""
@@ -376,3 +379,58 @@ def _last_run(instance: Instance) -> str | None:
     with create_session() as session:
         state = session.scalar(query.order_by(TI.start_date.desc()).limit(1))
     return None if state is None else str(state)
+
+
+# ---- the commands for a Spark that stays on this machine ----
+
+
+@command
+def start_server(args: Namespace) -> None:
+    """Become the server that the runs of a task use; it stays until it is stopped."""
+    ingest, context = ingest_of_task(args)
+    is_spark = isinstance(ingest.engine, SparkEngine)
+    engine = assembly.spark_engine(*assembly.placed(ingest, context), context) if is_spark else None
+    if not isinstance(engine, SubmitEngine):
+        raise InputError(
+            f"The task {context.task} starts no Spark on this machine.",
+            kept="everything; nothing was started",
+            do="name a task whose SparkEngine runs in local mode, or in client mode on a cluster",
+        )
+    words, variables = engine.server_command()
+    say(f"Spark for the runs of {context.task}")
+    sys.stdout.flush()
+    os.execvpe(words[0], words, variables)  # noqa: S606
+
+
+@command
+def list_servers(args: Namespace) -> None:
+    """Show each server of this user on this machine as a row."""
+    from airflow.cli.simple_table import AirflowConsole  # noqa: PLC0415
+
+    rows = [
+        {
+            "server": state.name,
+            "pid": str(state.pid),
+            "started_for": state.task,
+            "master": state.master,
+            "started": iso_time(state.started_ms),
+            "runs": str(state.runs),
+            "memory": f"{state.used_mb:,} of {state.max_mb:,} MiB",
+        }
+        for state in server.servers()
+    ]
+    AirflowConsole().print_as(rows, args.output)
+
+
+@command
+def stop_server(args: Namespace) -> None:
+    """End a server, and see that it has ended."""
+    states = {state.name: state for state in server.servers()}
+    if args.server not in states:
+        raise InputError(
+            f"No Spark server {args.server} of this user runs on this machine.",
+            kept="the servers that run",
+            do="take a name from `airflow scope spark-server list`",
+        )
+    server.end(states[args.server], say)
+    say(f"{args.server} has ended")

@@ -33,9 +33,8 @@ from airflow_provider_scope.protocol.records import encode_offset
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
 from airflow_provider_scope.protocol.view import pinned_columns
-from airflow_provider_scope.scope.assembly import Scripts, check_scope, check_unchanged
-from airflow_provider_scope.scope.engine import ScopeRunner
-from airflow_provider_scope.scope.submission import JobSettings
+from airflow_provider_scope.scope.engine import ScopeRunner, Scripts, check_scope, check_unchanged
+from airflow_provider_scope.scope.fate import JobSettings
 from airflow_provider_scope.sources.cursor import databases, newer
 from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
@@ -66,8 +65,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.source import Source
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.scope.script import BatchIdentity
+    from airflow_provider_scope.sources import AnySource
     from airflow_provider_scope.sources.cursor.state import Bound, CursorState
-    from airflow_provider_scope.sources.kinds import AnySource
     from airflow_provider_scope.specs import Checkpoint
     from airflow_provider_scope.specs.ingest import Ingest
     from airflow_provider_scope.values import FileEntry, Window

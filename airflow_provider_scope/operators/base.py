@@ -18,7 +18,7 @@ from airflow_provider_scope import validation
 from airflow_provider_scope.columns import is_late
 from airflow_provider_scope.links.job import JobLink
 from airflow_provider_scope.protocol.commands import Address
-from airflow_provider_scope.sources.kinds import AnySource
+from airflow_provider_scope.sources import AnySource
 from airflow_provider_scope.specs import Checkpoint, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.specs.ingest import WITH_COLUMNS
 from airflow_provider_scope.specs.write import WriteSpec

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -19,9 +20,8 @@ from airflow_provider_scope import validation
 from airflow_provider_scope.columns import is_late
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.engines.places import check_literal_places
-from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
+from airflow_provider_scope.exceptions import InputError, JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.settings import connection_of
-from airflow_provider_scope.operators import intervals
 from airflow_provider_scope.operators.base import (
     JobWaitingOperator,
     address_of,
@@ -46,17 +46,18 @@ from airflow_provider_scope.specs.ingest import (
     mode_from,
 )
 from airflow_provider_scope.specs.write import WriteSpec, warning_of, write_to_dict
+from airflow_provider_scope.values import Window, iso_time, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from datetime import datetime
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink
     from airflow.sdk import Context
 
     from airflow_provider_scope.engines.assembly import RunContext
     from airflow_provider_scope.protocol.engine import Engine
-    from airflow_provider_scope.sources.kinds import AnySource
+    from airflow_provider_scope.sources import AnySource
+
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
@@ -166,7 +167,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         if ingest:
             check_literal_places(ingest)
         if ingest and isinstance(ingest.engine, ScopeEngine):
-            from airflow_provider_scope.scope.assembly import check_scope
+            from airflow_provider_scope.scope.engine import check_scope
 
             check_scope(ingest)
 
@@ -211,7 +212,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             if ingest is None:
                 raise validation.bad("source", self.source, "a value that is known when the task runs")
             if ingest.mode == "data_interval":
-                ingest = replace(ingest, window=ingest.window or intervals.window_of_run(context))
+                ingest = replace(ingest, window=ingest.window or window_of_run(context))
                 self._wait_until_over(ingest)
             index = context["ti"].map_index if _is_mapped(context["ti"]) else None
             address = address_of(ingest, (self.dag_id, self.task_id), index, self.storage_conn_id)
@@ -261,15 +262,13 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         if ingest.window is None:
             return
         now = now_ms()
-        seconds = intervals.seconds_until_over(ingest.window, ingest.source.safety_buffer_seconds, now)
+        seconds = seconds_until_over(ingest.window, ingest.source.safety_buffer_seconds, now)
         self.log.info("interval %s", ingest.window.name)
         if not seconds:
             return
         self.log.info("waiting %.1f s, until its last files are older than safety_buffer_seconds", seconds)
-        if self.deferrable and seconds >= intervals.SHORTEST_DEFERRAL_SECONDS:
-            self.defer(
-                trigger=DateTimeTrigger(moment=intervals.when(now, seconds)), method_name="resume_when_over"
-            )
+        if self.deferrable and seconds >= SHORTEST_DEFERRAL_SECONDS:
+            self.defer(trigger=DateTimeTrigger(moment=when(now, seconds)), method_name="resume_when_over")
         time.sleep(seconds)
 
     def _defer(self, ingest: Ingest | None, running: JobRunningError, first: int | None) -> NoReturn:
@@ -355,3 +354,62 @@ def _log_file(context: Context) -> Path:
     ]
     safe = [re.sub(r"[^\w.+-]", "_", part) for part in parts]
     return Path(base, "airflow_provider_scope", *safe, f"spark.{ti.try_number}.log")
+
+
+# ---- the interval that a run loads, and when it may begin ----
+
+
+SHORTEST_DEFERRAL_SECONDS = 10.0
+"""Airflow 3.3 fails a task that comes back from the triggerer sooner."""
+CLOCKS_DIFFER_SECONDS = 60.0
+"""The scheduler's clock says when an interval is over, the worker's says what time it is."""
+_KEPT = "everything; nothing was read or written"
+
+
+def window_of_run(context: Mapping[str, Any]) -> Window:
+    """Return the data interval of a run.
+
+    :raises InputError: The run has none, or an empty one.
+    """
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    if start is None or end is None:
+        raise InputError(
+            "This run was started manually or by an asset. It has no data interval, and "
+            'mode="data_interval" loads the files of one.',
+            kept=_KEPT,
+            do="set window_start and window_end to say which files it loads. They may be templates: "
+            'window_start="{{ params.window_start }}". A template that gives an empty text stands for the '
+            "bound of the data interval",
+        )
+    if start >= end:
+        raise InputError(
+            f"The data interval of this run is empty: it begins and ends at {start.isoformat()}. A cron "
+            "expression as the Dag's schedule gives such intervals; so can a manual run for a time at "
+            "which clocks change.",
+            kept=_KEPT,
+            do='write schedule=CronDataIntervalTimetable("@daily", timezone="UTC"), from airflow.sdk, with '
+            "catchup=True. Then delete the Dag's runs that failed like this one: Airflow continues after "
+            "the last existing run, and would skip their intervals. For a manual run, set window_start and "
+            "window_end",
+        )
+    return Window(milliseconds(start), milliseconds(end))
+
+
+def seconds_until_over(window: Window, safety_buffer_seconds: float, now_ms: int) -> float:
+    """Return how long no file of a window may be taken yet; 0 if all of them may.
+
+    :raises InputError: The window ends in the future.
+    """
+    if window.end_ms - now_ms > CLOCKS_DIFFER_SECONDS * 1000:
+        raise InputError(
+            f"The interval ends at {iso_time(window.end_ms)}, in the future: what is still to come would be "
+            "left out.",
+            kept=_KEPT,
+            do="run it when it is over, or give an earlier window_end",
+        )
+    return max(0.0, (window.end_ms - now_ms) / 1000 + safety_buffer_seconds)
+
+
+def when(now_ms: int, seconds: float) -> datetime:
+    """Return the time that is so many seconds from now."""
+    return datetime.fromtimestamp(now_ms / 1000 + seconds, UTC)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_provider_scope.sources.files.arrival import Arrival
+    from airflow_provider_scope.sources.files.discovery import Arrival
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 

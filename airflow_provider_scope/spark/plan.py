@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from airflow_provider_scope.columns import declared, with_hints
-from airflow_provider_scope.delta.spec import TableSpec
+from airflow_provider_scope.delta.schema import TableSpec
 from airflow_provider_scope.exceptions import CheckpointVersionError
 from airflow_provider_scope.expectations import expectations
+from airflow_provider_scope.sources import AnySource
 from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
 from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.files.spec import FileSource
-from airflow_provider_scope.sources.kinds import AnySource
 
 if TYPE_CHECKING:
     from airflow_provider_scope.expectations import Expectation, Level

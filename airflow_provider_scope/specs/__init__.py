@@ -1,6 +1,6 @@
 """What users write: frozen, validated values, or plain dicts of the same fields."""
 
-from airflow_provider_scope.delta.spec import TableSpec
+from airflow_provider_scope.delta.schema import TableSpec
 from airflow_provider_scope.expectations import Expectation
 from airflow_provider_scope.sources.cursor.spec import Cursor, JdbcSource, TableSource
 from airflow_provider_scope.sources.feed.spec import CdfSource

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import check_order
-from airflow_provider_scope.delta.spec import TableSpec
+from airflow_provider_scope.delta.schema import TableSpec
 from airflow_provider_scope.exceptions import SqlError
 from airflow_provider_scope.expectations import check_levels
+from airflow_provider_scope.sources import BY_FIELD, AnySource
 from airflow_provider_scope.sources.files.spec import VIRTUAL_COLUMNS, FileSource
-from airflow_provider_scope.sources.kinds import BY_FIELD, AnySource
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine, engine_from
 from airflow_provider_scope.specs.write import Write, check_columns, with_own_columns, write_from

@@ -27,7 +27,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.protocol.seen import Tally
-from airflow_provider_scope.sources.files.arrival import Requirements, absent, arrived
+from airflow_provider_scope.sources.files.discovery import Requirements, absent, arrived
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.stores.kinds import kind_of, place_of
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
 
     from airflow_provider_scope.protocol.seen import History
-    from airflow_provider_scope.sources.files.arrival import Arrival
+    from airflow_provider_scope.sources.files.discovery import Arrival
     from airflow_provider_scope.values import FileEntry
     from airflow_provider_scope.waiting import NextLook
 

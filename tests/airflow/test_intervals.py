@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.operators import delta_ingest, intervals
+from airflow_provider_scope.operators import delta_ingest
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, Replace
 from tests.support.stand_in import stand_in
@@ -97,7 +97,7 @@ def test_a_dag_that_changes_from_a_preset_loses_the_interval_of_its_last_run_unl
     for day in january[:5]:
         assert next_interval() == (day, day)
         with pytest.raises(InputError, match="The data interval of this run is empty") as caught:
-            intervals.window_of_run({"data_interval_start": day, "data_interval_end": day})
+            delta_ingest.window_of_run({"data_interval_start": day, "data_interval_end": day})
         assert "with catchup=True. Then delete the Dag's runs that failed like this one" in caught.value.do
         dag.create_dagrun(
             run_id=f"scheduled__{day.isoformat()}",

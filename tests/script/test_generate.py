@@ -18,7 +18,7 @@ from airflow_provider_scope.emulator.parse import (
     parse,
 )
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.assembly import Scripts
+from airflow_provider_scope.scope.engine import Scripts
 from airflow_provider_scope.scope.script import (
     BatchIdentity,
     files_that_fit,

@@ -73,7 +73,7 @@ def test_the_example_is_a_sensor_before_a_load():
 
 
 def test_the_keys_of_the_result_are_documented():
-    from airflow_provider_scope.sources.files.arrival import absent
+    from airflow_provider_scope.sources.files.discovery import absent
 
     documented = [code(row[0])[0] for row in rows(section(PAGE, "## What it returns"))]
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from airflow_provider_scope.delta.spec import TableSpec
+from airflow_provider_scope.delta.schema import TableSpec
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.protocol.records import OffsetEntry

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_provider_scope.protocol.seen import History
-from airflow_provider_scope.sources.files.arrival import Requirements, absent, arrived
+from airflow_provider_scope.sources.files.discovery import Requirements, absent, arrived
 from tests.support.values import a_file, below_in
 
 NOW = 100_000

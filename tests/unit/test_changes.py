@@ -17,7 +17,6 @@ from airflow_provider_scope.exceptions import (
     InputError,
     TableUnreadableError,
 )
-from airflow_provider_scope.sources.feed import columns as feed_columns
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.source import ChangeRows, SourceLog
 from airflow_provider_scope.sources.feed.state import ChangeState, Metadata, SourceCommit
@@ -121,13 +120,13 @@ def test_a_column_that_lost_its_name_is_found_inside_of_others_too() -> None:
         ({"outer": "V W", "inner": "y"}, r"'rows\.x' to 'rows\.y'"),
     ):
         with pytest.raises(ChangeFeedError, match=said):
-            feed_columns.check_names("src", before, SourceCommit(version=1, metadata=named(**now)))
-    feed_columns.check_names("src", before, SourceCommit(version=1, metadata=named(outer="V w", inner="X")))
+            feed_state.check_names("src", before, SourceCommit(version=1, metadata=named(**now)))
+    feed_state.check_names("src", before, SourceCommit(version=1, metadata=named(outer="V w", inner="X")))
     without = replace(ON, schema=of_delta({"fields": [field(1, "v w", "string")]}))
     with pytest.raises(ChangeFeedError, match="drops the column 'rows'"):
-        feed_columns.check_names("src", before, SourceCommit(version=1, metadata=without))
-    feed_columns.check_names("src", without, SourceCommit(version=1, metadata=before))
-    feed_columns.check_names("src", None, SourceCommit(version=1, metadata=before))
+        feed_state.check_names("src", before, SourceCommit(version=1, metadata=without))
+    feed_state.check_names("src", without, SourceCommit(version=1, metadata=before))
+    feed_state.check_names("src", None, SourceCommit(version=1, metadata=before))
 
 
 def test_a_name_that_stands_for_another_column_is_found_over_several_versions() -> None:
@@ -141,10 +140,10 @@ def test_a_name_that_stands_for_another_column_is_found_over_several_versions() 
     before = named((1, "id"), (2, "a"), (3, "b"))
     for now in (named((1, "id"), (4, "A"), (3, "b")), named((1, "id"), (3, "a"), (2, "b"))):
         with pytest.raises(ChangeFeedError, match="The name 'a' now stands for another column of src"):
-            feed_columns.check_reused("src", before, now)
+            feed_state.check_reused("src", before, now)
     for now in (named((1, "id"), (3, "b")), named((3, "B"), (2, "c"), (1, "id"), (7, "d"))):
-        feed_columns.check_reused("src", before, now)
-    feed_columns.check_reused("src", None, before)
+        feed_state.check_reused("src", before, now)
+    feed_state.check_reused("src", None, before)
 
 
 def sized(*sizes: int) -> list[SourceCommit]:
@@ -166,11 +165,11 @@ def sized(*sizes: int) -> list[SourceCommit]:
 def test_a_batch_has_so_many_versions(
     sizes: list[int], most: int | None, size: int | None, expected: int
 ) -> None:
-    assert feed_columns.cut("src", sized(*sizes), ON, max_commits=most, max_bytes=size) == expected
+    assert feed_state.cut("src", sized(*sizes), ON, max_commits=most, max_bytes=size) == expected
 
 
 def cut(before: Metadata | None, *told: Any) -> int:
-    return feed_columns.cut("src", commits(*told), before, max_commits=None, max_bytes=None)
+    return feed_state.cut("src", commits(*told), before, max_commits=None, max_bytes=None)
 
 
 WIDER = replace(ON, schema=schema(("ID", "integer"), ("v", "string")))
@@ -197,7 +196,7 @@ def test_other_columns_are_refused_and_read_in_parts_where_columns_are_mapped() 
     with pytest.raises(ChangeFeedError, match=r"changes the type of 'rows\.x' from date to string"):
         cut(old, new)
     with pytest.raises(ChangeFeedError, match="Version 0 of src drops or renames the column 'v'") as caught:
-        feed_columns.cut("src", commits(ON), WIDER, max_commits=None, max_bytes=None, is_first=True)
+        feed_state.cut("src", commits(ON), WIDER, max_commits=None, max_bytes=None, is_first=True)
     assert "start_version=0" in str(caught.value)
     assert "full_refresh" not in str(caught.value)
     mapped = replace(OTHER, is_mapped=True)

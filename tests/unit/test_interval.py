@@ -9,7 +9,7 @@ import pendulum
 import pytest
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.operators import intervals
+from airflow_provider_scope.operators import delta_ingest
 from airflow_provider_scope.sources.files.discovery import candidates
 from airflow_provider_scope.values import Window, milliseconds, overlapping, window_of
 from tests.support.values import a_file, below_in, rules
@@ -115,12 +115,12 @@ def test_a_file_without_a_time_is_in_no_interval_and_every_run_names_it() -> Non
 def test_a_run_loads_its_data_interval() -> None:
     context = {"data_interval_start": pendulum.datetime(2013, 1, 1, 1), "data_interval_end": at(2)}
 
-    assert intervals.window_of_run(context).name == "20130101T010000000Z_20130101T020000000Z"
+    assert delta_ingest.window_of_run(context).name == "20130101T010000000Z_20130101T020000000Z"
 
 
 def test_an_empty_data_interval_is_refused_with_the_schedule_to_write() -> None:
     with pytest.raises(InputError) as caught:
-        intervals.window_of_run({"data_interval_start": at(1), "data_interval_end": at(1)})
+        delta_ingest.window_of_run({"data_interval_start": at(1), "data_interval_end": at(1)})
 
     assert "is empty: it begins and ends at 2013-01-01T01:00:00+00:00" in caught.value.what
     assert 'schedule=CronDataIntervalTimetable("@daily", timezone="UTC")' in caught.value.do
@@ -129,7 +129,7 @@ def test_an_empty_data_interval_is_refused_with_the_schedule_to_write() -> None:
 @pytest.mark.parametrize("context", [{}, {"data_interval_start": None, "data_interval_end": None}])
 def test_a_run_without_a_data_interval_is_refused_with_the_arguments_to_give(context: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
-        intervals.window_of_run(context)
+        delta_ingest.window_of_run(context)
 
     assert "has no data interval" in caught.value.what
     assert "window_start and window_end" in caught.value.do
@@ -150,9 +150,9 @@ def test_a_run_without_a_data_interval_is_refused_with_the_arguments_to_give(con
 def test_a_run_begins_when_every_file_of_its_window_is_old_enough(
     now: int, buffer: float, seconds: float
 ) -> None:
-    assert intervals.seconds_until_over(Window(0, 20_000), buffer, now) == seconds
+    assert delta_ingest.seconds_until_over(Window(0, 20_000), buffer, now) == seconds
 
 
 def test_a_window_that_ends_in_the_future_is_refused() -> None:
     with pytest.raises(InputError, match=r"ends at 1970-01-01T00:00:20.000000\+00:00, in the future"):
-        intervals.seconds_until_over(Window(0, 20_000), 0, -40_001)
+        delta_ingest.seconds_until_over(Window(0, 20_000), 0, -40_001)

@@ -7,7 +7,7 @@ from typing import get_args
 from airflow_provider_scope import specs, values
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.hooks.databases import DRIVERS
-from airflow_provider_scope.sources.kinds import BY_FIELD, AnySource
+from airflow_provider_scope.sources import BY_FIELD, AnySource
 from airflow_provider_scope.spark import app, databases
 from airflow_provider_scope.spark.writes import WRITES
 from airflow_provider_scope.specs.write import WriteSpec

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_scope.cli import inspection
-from airflow_provider_scope.delta.quarantine import QuarantinedFile
+from airflow_provider_scope.cli.inspection import QuarantinedFile
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.protocol.bad_records import Quarantined
 from airflow_provider_scope.protocol.retention import LEFTOVER_MS, Progress, Segment, purge_below, purgeable

@@ -14,7 +14,7 @@ from airflow_provider_scope.specs import Merge, TableSpec
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from airflow_provider_scope.sources.kinds import AnySource
+    from airflow_provider_scope.sources import AnySource
 
 KEPT = "everything; nothing was written"
 _WIDTH = 88

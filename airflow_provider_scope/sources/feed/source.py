@@ -13,7 +13,6 @@ from airflow_provider_scope.delta.log import open_source, open_table, read_commi
 from airflow_provider_scope.exceptions import ChangeFeedError
 from airflow_provider_scope.protocol.report import READ, REMAINING, RunReport
 from airflow_provider_scope.protocol.source import OneSlice, Source
-from airflow_provider_scope.sources.feed import columns as feed_columns
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.validation import instant_ms
 from airflow_provider_scope.values import VersionSlice
@@ -278,10 +277,10 @@ class ChangeRows(Source):
             self.source_log.metadata_before(first) if any(commit.metadata for commit in commits) else None
         )
         if state and self.goes_by_keys:
-            feed_columns.check_reused(self.table, before, metadata)
+            feed_state.check_reused(self.table, before, metadata)
         if state and self.goes_by_names:
-            feed_columns.check_names(self.table, before, commits[0])
-        count = feed_columns.cut(
+            feed_state.check_names(self.table, before, commits[0])
+        count = feed_state.cut(
             self.table,
             commits,
             before,
@@ -293,7 +292,7 @@ class ChangeRows(Source):
             warning = feed_state.earlier_rows(self.table, first, replaces=replaces)
             report.warnings.setdefault("earlier rows", warning)
         self._report_lag(commits, count, metadata, report)
-        refusal = feed_columns.other_columns(self.table, commits, before, metadata)
+        refusal = feed_state.other_columns(self.table, commits, before, metadata)
         if refusal and state and self.goes_by_names:
             warning = f"{refusal.what} The batch of that version will be refused: {refusal.do}"
             report.warnings.setdefault("other columns", warning)
@@ -343,8 +342,8 @@ class ChangeRows(Source):
         warnings = []
         if any(commit.metadata for commit in commits):
             before = self.source_log.metadata_before(state.version + 1)
-            feed_columns.cut(self.table, commits, before, max_commits=None, max_bytes=None)
-            if refusal := feed_columns.other_columns(self.table, commits, before, metadata):
+            feed_state.cut(self.table, commits, before, max_commits=None, max_bytes=None)
+            if refusal := feed_state.other_columns(self.table, commits, before, metadata):
                 warnings.append(f"{refusal.what} A run that loads all columns will refuse that: {refusal.do}")
         lag = feed_state.lag_of(commits)
         return lag, [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,6 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import INFER, Columns, columns_from
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.sources.files import csv_options
 from airflow_provider_scope.sources.spec import SourceSpec
 from airflow_provider_scope.validation import Count, Flag, Instant, Several, Share, Whole
 from airflow_provider_scope.values import base_name, usual_pattern
@@ -97,7 +97,7 @@ class FileSource(SourceSpec):
     :param partition_columns: Columns whose values are in the folders of a file's path, as in
         ``d=2026-11-25/h=07``, in any form of ``columns``.
     :param options: Options of Spark's reader for the format. Those that would leave files or rows out are
-        refused. CSV files have more: ``csv_options.VALUES``.
+        refused. CSV files have more: ``VALUES``.
     :param options_by_pattern: For CSV files of several forms: regular expression -> further options of the
         files in whose names it is found. Each file has to match exactly one.
     :param max_files_per_trigger: Files in one batch at the most. None is 1,000 on Spark, and the
@@ -183,20 +183,20 @@ class FileSource(SourceSpec):
         """
         if validation.is_deferred(self.format) or validation.is_deferred(self.columns):
             return
-        common = csv_options.by_lower_name(self.options if isinstance(self.options, Mapping) else None)
+        common = by_lower_name(self.options if isinstance(self.options, Mapping) else None)
         by_pattern = ["options_by_pattern"] if argument != "options" else []
-        together = {**common, **csv_options.by_lower_name(options)}
-        own = [*by_pattern, *csv_options.own_names(together)]
+        together = {**common, **by_lower_name(options)}
+        own = [*by_pattern, *own_names(together)]
         if self.format != "csv":
             if own:
                 do = "leave it out: it is for CSV files"
                 raise validation.bad(argument, own[0], f"other options with format={self.format!r}", do)
             return
-        csv_options.check_spelling(argument, options)
+        check_spelling(argument, options)
         if not by_pattern and self.options_by_pattern:
             return  # these are checked beside those of each pattern
-        csv_options.check(argument, together)
-        of_lines = [name for name in own if name not in (csv_options.DECIMAL, csv_options.THOUSANDS)]
+        check(argument, together)
+        of_lines = [name for name in own if name not in (DECIMAL, THOUSANDS)]
         if of_lines and not isinstance(self.columns, Mapping):
             do = "declare `columns`"
             raise validation.bad(argument, of_lines[0], "other options without declared `columns`", do)
@@ -210,7 +210,7 @@ class FileSource(SourceSpec):
         :return: The pattern, empty if there are none; and the options, by their names in lower case.
         :raises InputError: It matches none of the patterns, or several.
         """
-        common = csv_options.by_lower_name(self.options)
+        common = by_lower_name(self.options)
         if not self.options_by_pattern:
             return "", common
         patterns = [pattern for pattern in self.options_by_pattern if re.search(pattern, base_name(path))]
@@ -222,7 +222,7 @@ class FileSource(SourceSpec):
                 do="correct the patterns: the name of each file has to match exactly one. `patterns` chooses "
                 "the files that are loaded at all",
             )
-        return patterns[0], {**common, **csv_options.by_lower_name(self.options_by_pattern[patterns[0]])}
+        return patterns[0], {**common, **by_lower_name(self.options_by_pattern[patterns[0]])}
 
     def _check_rescued(self) -> None:
         name, columns = self.rescued_data_column, self.columns
@@ -477,3 +477,87 @@ def check_options(options: Mapping[str, Any]) -> None:
 def _is(value: Any, harmless: str) -> bool:
     """Return whether a value is the harmless one; a template is checked when the task runs."""
     return validation.is_deferred(value) or str(value).strip().lower() == harmless.lower()
+
+
+# ---- options of CSV ----
+
+
+SKIP_ROWS, FOOTER, DECIMAL, THOUSANDS = "skipRows", "footer", "decimalSeparator", "thousandsSeparator"
+VALUES = {
+    SKIP_ROWS: (r"[1-9][0-9]*", "a whole number, at least 1"),
+    FOOTER: (r"(?s).+", "a regular expression"),
+    DECIMAL: ("[.,]", "'.' or ','"),
+    THOUSANDS: ("[.,' _\u00a0\u2009\u202f]", "one of . , ' _ or a blank"),
+}
+"""Options that Spark's reader does not have -> regular expression of their values, and what it means.
+
+As many lines before the header, and a last line of a file that matches the footer, are no records. The others
+say how numbers are written.
+"""
+_OF_SPARK = (
+    "sep", "delimiter", "encoding", "charset", "quote", "escape", "charToEscapeQuoteEscaping", "comment",
+    "header", "inferSchema", "preferDate", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace",
+    "nullValue", "emptyValue", "nanValue", "positiveInf", "negativeInf", "dateFormat", "timestampFormat",
+    "timestampNTZFormat", "enableDateTimeParsingFallback", "maxColumns", "maxCharsPerColumn",
+    "unescapedQuoteHandling", "multiLine", "lineSep", "timeZone", "samplingRatio", "singleVariantColumn",
+    "columnPruning", "enforceSchema", "locale", "mode",
+)  # fmt: skip
+_NAMES = {name.lower(): name for name in (*_OF_SPARK, *VALUES)}
+_ALIKE = 0.8
+"""How alike an option and a known one are, from 0 to 1, if one is meant for the other."""
+
+
+def by_lower_name(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Write the names in lower case: Spark does not tell them apart by case."""
+    return {name.lower(): value for name, value in (options or {}).items()}
+
+
+def check_spelling(argument: str, names: Iterable[str]) -> None:
+    """Refuse an option that looks like another one: Spark ignores what it does not know.
+
+    :raises InputError: As said.
+    """
+    for name in names:
+        close = difflib.get_close_matches(name.lower(), _NAMES, n=1, cutoff=_ALIKE)
+        if close and close[0] != name.lower():
+            raise validation.bad(argument, name, "options of CSV files", f"write {_NAMES[close[0]]!r}")
+
+
+def own_names(options: Mapping[str, Any]) -> list[str]:
+    """List the options that only CSV has."""
+    given = {name.lower() for name in options}
+    return [name for name in VALUES if name.lower() in given]
+
+
+def check(argument: str, options: Mapping[str, Any]) -> None:
+    """Check the options that Spark does not have, beside all others of the same files.
+
+    :param options: By their names in lower case.
+
+    :raises InputError: One has another value than it may have, or they do not go together.
+    """
+    for name in own_names(options):
+        value, (pattern, expected) = options[name.lower()], VALUES[name]
+        if validation.is_deferred(value):
+            continue
+        is_value = re.fullmatch(pattern, str(value)) is not None
+        if name == FOOTER and is_value:
+            try:
+                re.compile(value)
+            except re.error:
+                is_value = False
+        if not is_value:
+            raise validation.bad(f"{argument}[{name!r}]", value, expected)
+    header = options.get("header", "false")
+    if SKIP_ROWS.lower() in options and not (validation.is_deferred(header) or is_true(header)):
+        do = "set header='true': the header shows that what is skipped before it is no record"
+        raise validation.bad(argument, SKIP_ROWS, "other options without a header", do)
+    fraction, thousands = options.get(DECIMAL.lower(), "."), options.get(THOUSANDS.lower())
+    if fraction == thousands and not validation.is_deferred(fraction):
+        do = f"set {DECIMAL}, too: a number has one before its fraction, and another between thousands"
+        raise validation.bad(f"{argument}[{THOUSANDS!r}]", thousands, f"another than {DECIMAL}", do)
+
+
+def is_true(value: Any) -> bool:
+    """Return whether an option is set."""
+    return str(value).lower() == "true"

@@ -10,7 +10,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import mask
-from airflow_provider_scope.sources.files.csv_options import FOOTER, SKIP_ROWS, is_true
+from airflow_provider_scope.sources.files.spec import FOOTER, SKIP_ROWS, is_true
 from airflow_provider_scope.spark.files.formats import NUMBER, RECORD
 from airflow_provider_scope.spark.files.listing import (
     FILE,

@@ -10,7 +10,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.sources.files.csv_options import VALUES, is_true
+from airflow_provider_scope.sources.files.spec import VALUES, is_true
 from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import csv_edges, formats, listing, text_files
 from airflow_provider_scope.spark.files.formats import NUMBER, RECORD, Check, Records
