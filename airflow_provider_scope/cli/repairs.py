@@ -27,7 +27,7 @@ from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
 from airflow_provider_scope.protocol.takeover import Decision
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.scope.engine import ScopeRunner
-from airflow_provider_scope.scope.fate import is_ours
+from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.values import counted, some_names, window_of_log
 

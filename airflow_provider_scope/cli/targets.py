@@ -21,7 +21,8 @@ from airflow_provider_scope.protocol.intervals import IntervalLog, known_interva
 from airflow_provider_scope.protocol.records import Settlement
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.scope.engine import ScopeRunner
-from airflow_provider_scope.scope.fate import JobSettings, job_id
+from airflow_provider_scope.scope.fate import job_id
+from airflow_provider_scope.scope.submission import JobSettings
 from airflow_provider_scope.specs import Checkpoint, FileSource, SparkEngine
 from airflow_provider_scope.specs.ingest import Ingest
 from airflow_provider_scope.stores.protocol import canonical_uri

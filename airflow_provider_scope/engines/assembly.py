@@ -33,8 +33,9 @@ from airflow_provider_scope.protocol.records import encode_offset
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
 from airflow_provider_scope.protocol.view import pinned_columns
-from airflow_provider_scope.scope.engine import ScopeRunner, Scripts, check_scope, check_unchanged
-from airflow_provider_scope.scope.fate import JobSettings
+from airflow_provider_scope.scope.engine import ScopeRunner, Scripts, check_unchanged
+from airflow_provider_scope.scope.script import check_scope
+from airflow_provider_scope.scope.submission import JobSettings
 from airflow_provider_scope.sources.cursor import databases, newer
 from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource

@@ -167,7 +167,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         if ingest:
             check_literal_places(ingest)
         if ingest and isinstance(ingest.engine, ScopeEngine):
-            from airflow_provider_scope.scope.engine import check_scope
+            from airflow_provider_scope.scope.script import check_scope
 
             check_scope(ingest)
 

@@ -17,8 +17,8 @@ from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError, StorageError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators.base import JobWaitingOperator, check_names, fail
-from airflow_provider_scope.scope.fate import JobSettings, job_error
 from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES, NewJob
+from airflow_provider_scope.scope.submission import JobSettings, job_error
 from airflow_provider_scope.specs.engine import JobSeconds, JobTag
 from airflow_provider_scope.validation import Count
 from airflow_provider_scope.waiting import JobWait, outcome

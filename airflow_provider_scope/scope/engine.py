@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_scope.columns import declared
@@ -22,13 +22,11 @@ from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.protocol.records import Attempt, Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import files_text
-from airflow_provider_scope.scope.dialect import VIRTUAL_FUNCTIONS, check_model, scope_type
+from airflow_provider_scope.scope.dialect import VIRTUAL_FUNCTIONS, scope_type
 from airflow_provider_scope.scope.fate import (
     JobFates,
-    JobSettings,
     changes,
     identity_of_attempt,
-    job_error,
     job_id,
     newest_job,
     newest_marked,
@@ -40,7 +38,7 @@ from airflow_provider_scope.scope.script import (
     generate,
     generate_void,
 )
-from airflow_provider_scope.specs import capabilities
+from airflow_provider_scope.scope.submission import JobSettings, job_error
 from airflow_provider_scope.specs.engine import VOID_NAME
 from airflow_provider_scope.specs.ingest import files_of
 from airflow_provider_scope.sql import words
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.protocol.recovery import TableState
-    from airflow_provider_scope.scope.fate import ScopeJobs
+    from airflow_provider_scope.scope.submission import ScopeJobs
     from airflow_provider_scope.specs import ScopeEngine
     from airflow_provider_scope.specs.ingest import Ingest
     from airflow_provider_scope.stores.protocol import Storage
@@ -408,16 +406,6 @@ _SAMPLE = BatchIdentity("00000000-0000-0000-0000-000000000000", 10**19, 10**6)
 """As long as an identity gets, for the size of a script that is not made yet."""
 
 _KEPT = "the batches before it; no job was submitted for this one, and it stays logged"
-
-
-def check_scope(ingest: Ingest) -> None:
-    """Refuse what SCOPE jobs cannot do, before anything is read.
-
-    :raises InputError: With the argument and what to write instead.
-    """
-    if not ingest.sql.endswith(".sql"):
-        check_model(ingest.sql)
-    capabilities.check(capabilities.IN_JOBS, {f.name: getattr(ingest, f.name) for f in fields(ingest)})
 
 
 @dataclass(frozen=True, slots=True)

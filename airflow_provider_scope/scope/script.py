@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.scope.dialect import KEYWORDS, VIRTUAL_FUNCTIONS, Value, check_model, parse_type
 from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES
+from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.validation import bad
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from airflow_provider_scope.specs.ingest import Ingest
     from airflow_provider_scope.values import FileEntry
 
 
@@ -387,3 +389,13 @@ def identity_of_marker(marker: str) -> BatchIdentity | None:
     """Read the attempt out of either value of ``MARKER_PROPERTY``; None if it is not ours."""
     match = _MARKER.fullmatch(marker)
     return BatchIdentity(match[1], int(match[2]), int(match[3])) if match else None
+
+
+def check_scope(ingest: Ingest) -> None:
+    """Refuse what SCOPE jobs cannot do, before anything is read.
+
+    :raises InputError: With the argument and what to write instead.
+    """
+    if not ingest.sql.endswith(".sql"):
+        check_model(ingest.sql)
+    capabilities.check(capabilities.IN_JOBS, {f.name: getattr(ingest, f.name) for f in fields(ingest)})

@@ -28,8 +28,8 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.operators import scope_submit
 from airflow_provider_scope.operators.base import TaskDeferralError
 from airflow_provider_scope.operators.scope_submit import ScopeSubmitJobOperator
-from airflow_provider_scope.scope.fate import is_ours
 from airflow_provider_scope.scope.jobs import NewJob
+from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.triggers import job as job_trigger
 from airflow_provider_scope.waiting import outcome
 from tests.docs.pages import DOCS, section

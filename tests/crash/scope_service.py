@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import (
     ServiceUnavailableError,
 )
 from airflow_provider_scope.scope.engine import ScopeRunner
-from airflow_provider_scope.scope.fate import JobSettings
+from airflow_provider_scope.scope.submission import JobSettings
 from airflow_provider_scope.specs.engine import VOID_NAME
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.waiting import Job, JobError, JobWait

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.engine import check_scope
+from airflow_provider_scope.scope.script import check_scope
 from airflow_provider_scope.specs.ingest import ingest_from
 from tests.unit.test_ingest_arguments import XCOM, arguments
 

@@ -16,7 +16,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol.records import CommitRecord, SchemaVersion, decode
 from airflow_provider_scope.protocol.recovery import CommittedBatch
-from airflow_provider_scope.scope.engine import check_scope
+from airflow_provider_scope.scope.script import check_scope
 from airflow_provider_scope.specs import FileSource, ScopeEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
 from tests.crash.world import MemoryWorld
