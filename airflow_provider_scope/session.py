@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark.sql import DataFrame
 
 from airflow_provider_scope.delta.schema import TableSpec
+from airflow_provider_scope.delta.write_rules import Replace
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.protocol import repair
@@ -38,7 +39,7 @@ from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.settings import EXACT
 from airflow_provider_scope.spark.target import Target
-from airflow_provider_scope.specs.write import Replace, for_plan, warning_of, write_from
+from airflow_provider_scope.specs.write import for_plan, warning_of, write_from
 from airflow_provider_scope.stores.protocol import canonical_uri, open_storage
 from airflow_provider_scope.values import CursorSlice, RowSlice
 

@@ -1,20 +1,28 @@
-"""The rules of row-level writes, as users write them, and the columns and SQL conditions made of them."""
+"""The writes as users write them, and the columns and SQL conditions made of them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
+from airflow_provider_scope import validation
 from airflow_provider_scope.delta.commit import loosened
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
 from airflow_provider_scope.sql import literal, quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+_T = TypeVar("_T")
 
-# ---- Merge ----
+
+def of_plan(spec: type[_T], how: Mapping[str, Any]) -> _T:
+    """Make the spec again of what a plan says of a write, beside its kind and the instant of the batch."""
+    fields = {name: value for name, value in how.items() if name not in ("kind", "now")}
+    return validation.from_dict(spec, "write", fields)
+
+
+# ---- Replace, Merge ----
 
 Strategy = Literal["delete-insert", "upsert", "insert-only"]
 
@@ -31,30 +39,95 @@ _LONGEST = 100
 _PLAIN_YEAR = re.compile(r"[0-9]{4}-")
 
 
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeRule:
-    """What happens to rows whose key is in the table; see ``specs.Merge``."""
+class Replace:
+    """Every run reads all files of the source and replaces the table, or a part of it.
 
-    strategy: Strategy
-    primary_key: tuple[str, ...] = ()
-    merge_key: tuple[str, ...] = ()
-    dedup_sort: tuple[str, str] | None = None
+    :param where: SQL predicate over the table's columns: the rows it holds for are replaced, and a row
+        of the SELECT for which it does not hold is an error. None replaces the whole table.
+    """
+
+    where: str | None = None
+
+
+@validation.checked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """Rows replace those of the table that have the same keys; one batch is one commit.
+
+    :param strategy: "delete-insert": stored rows with a key of the batch are deleted, and its rows inserted.
+        "upsert": a stored row with the primary key is updated, else the row is inserted. "insert-only": a
+        row is inserted if no stored row has its primary key.
+    :param primary_key: Columns of the SELECT that identify a row. No value may be NULL.
+    :param merge_key: Columns whose value stands for a group of rows, such as a day: all stored rows of the
+        group are deleted. Only with "delete-insert".
+    :param dedup_sort: Column and "asc" or "desc": of several rows of a batch with one primary key, the one
+        that comes first in this order counts; NULL comes last. None: "delete-insert" takes any, always the
+        same; the others refuse the batch.
+    :param hard_delete: Column that marks a row to be deleted: true, or not NULL if it is not a boolean. Such
+        a row is not stored.
+    :param sequence_by: Column that orders the rows of a primary key in the source, such as the time of the
+        last change: whatever the order of the loads, an older row never replaces a newer one. A number, a
+        date or a timestamp, and never NULL. Of two rows with one value, ``dedup_sort`` decides which counts;
+        None: if they differ, the batch is refused. A delete counts before a row with the same value.
+    :param tombstone_retention_days: With ``sequence_by`` and ``hard_delete``: how long after its load a
+        delete keeps older rows of its key away. None is 30.
+    :raises InputError: A value is not valid.
+    """
+
+    strategy: Strategy = "delete-insert"
+    primary_key: Sequence[str] = ()
+    merge_key: Sequence[str] = ()
+    dedup_sort: Sequence[str] | None = None
     hard_delete: str | None = None
     sequence_by: str | None = None
-    tombstone_retention_days: int = TOMBSTONE_RETENTION_DAYS
+    tombstone_retention_days: validation.Count | None = None
 
-    @classmethod
-    def of(cls, value: Mapping[str, Any]) -> MergeRule:
-        sort = value.get("dedup_sort")
-        return cls(
-            strategy=value["strategy"],
-            primary_key=tuple(value.get("primary_key") or ()),
-            merge_key=tuple(value.get("merge_key") or ()),
-            dedup_sort=(sort[0], sort[1]) if sort else None,
-            hard_delete=value.get("hard_delete"),
-            sequence_by=value.get("sequence_by"),
-            tombstone_retention_days=value.get("tombstone_retention_days") or TOMBSTONE_RETENTION_DAYS,
-        )
+    def __post_init__(self) -> None:
+        """Check the fields together; values that are templates are let through."""
+        self._check_sort()
+        self._check_sequence()
+        if self.strategy in {"upsert", "insert-only"}:
+            if not self.primary_key:
+                raise validation.bad(
+                    "primary_key", (), f"at least one column with strategy={self.strategy!r}"
+                )
+            if self.merge_key:
+                raise validation.bad(
+                    "merge_key",
+                    self.merge_key,
+                    f"none with strategy={self.strategy!r}",
+                    "leave it out; or use strategy='delete-insert', which deletes by it",
+                )
+
+    def _check_sort(self) -> None:
+        sort = self.dedup_sort
+        if _check_sort(sort) and not self.primary_key:
+            raise validation.bad("dedup_sort", sort, "None without primary_key, which identifies rows")
+
+    def _check_sequence(self) -> None:
+        sequence, days = self.sequence_by, self.tombstone_retention_days
+        has_days = days is not None and not validation.is_deferred(days)
+        for argument in ("sequence_by", "hard_delete") if has_days else ():
+            if getattr(self, argument) is None:
+                do = f"leave it out; or set {argument}: without both no delete is kept"
+                raise validation.bad("tombstone_retention_days", days, f"None without {argument}", do)
+        if sequence is None or validation.is_deferred(sequence):
+            return
+        if not self.primary_key:
+            raise validation.bad("sequence_by", sequence, "None without primary_key, which identifies rows")
+        if self.merge_key:
+            raise validation.bad(
+                "sequence_by", sequence, "None with merge_key", "leave one of them out: a group has no order"
+            )
+        if self.strategy == "insert-only":
+            raise validation.bad(
+                "sequence_by",
+                sequence,
+                "None with strategy='insert-only'",
+                "use another strategy, or leave it out: the row that is loaded first stays",
+            )
 
     @property
     def has_keys(self) -> bool:
@@ -65,6 +138,16 @@ class MergeRule:
     def needs_winner(self) -> bool:
         """Whether two rows with one key are an error, because nothing says which of them counts."""
         return self.strategy != "delete-insert" and self.dedup_sort is None and self.sequence_by is None
+
+
+def _check_sort(sort: Any) -> bool:
+    """Check a ``dedup_sort``; tell whether there is one, and it is known."""
+    if sort is None or validation.is_deferred(sort):
+        return False
+    if len(sort) != 2:  # noqa: PLR2004
+        raise validation.bad("dedup_sort", sort, "one column and 'asc' or 'desc': ('changed_at', 'desc')")
+    validation.one_of("dedup_sort", sort[1], ("asc", "desc"))
+    return True
 
 
 def place(argument: str, name: str, columns: Sequence[str], table: str) -> int:
@@ -172,68 +255,144 @@ FAR = "2200-01-01T00:00:00+00:00"
 """No version ends at or after this time; where one does, somebody marks the active version in this way."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scd2Rule:
-    """Which version of a row is active, and when it is retired; see ``specs.Scd2``."""
+def _instant(argument: str, value: Any) -> str:
+    try:
+        return instant(value)
+    except (OverflowError, TypeError, ValueError) as err:
+        raise validation.bad(argument, value, "a date or a timestamp in ISO form, or None") from err
 
-    merge_key: tuple[str, ...] = ()
-    validity: tuple[str, str] = (VALID_FROM, VALID_TO)
-    active_record_timestamp: str | None = None
-    boundary_timestamp: str | None = None
-    row_version: str | None = None
+
+_Instant = Annotated[str | date, _instant]
+
+
+@validation.checked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scd2:
+    """Every version of a row stays in the table, with the time in which it was the active one.
+
+    Each batch is an extract of the source: versions that are not in it are retired, those that are not
+    active in the table are inserted, and others are left alone.
+
+    :param merge_key: Columns of the SELECT: only versions with a key that is in the batch are retired. The
+        key of a row, for batches of changed rows; a partition, for extracts of some. None is the whole table.
+        No value may be NULL.
+    :param validity_column_names: The columns for the first instant of a version, and for the first one after
+        it.
+    :param active_record_timestamp: What the second one is for an active version: a timestamp, or None for
+        NULL. Without zone it is UTC. It stays the same for the life of a table.
+    :param boundary_timestamp: The instant of the change, for all versions of a batch; None is when the
+        batch is committed.
+    :param row_version_column_name: The column that distinguishes versions. One of the SELECT: it is compared
+        in place of the other values. Else the name of the column for the hash of all values; None is
+        ``_row_hash``.
+    :param on_empty_extract: What a batch without rows does: "ignore" changes nothing, "retire" retires all
+        versions (without ``merge_key``).
+    :param sequence_by: Column that orders the versions of a key in the source, such as the time of the last
+        change: they are valid by it, and not by the time of their load. With a ``CdfSource``: "commit", the
+        time of the source's commit. A number, a date or a timestamp, and never NULL.
+    :param track_history_columns: With ``sequence_by``: the columns whose change makes a version; others are
+        updated in place. None are all, but for the key, ``sequence_by`` and ``hard_delete``.
+    :param dedup_sort: With ``sequence_by``: column and "asc" or "desc": of several rows with one key and one
+        sequence, the one that comes first in this order counts; NULL comes last. None: they are refused if
+        they differ.
+    :param hard_delete: With ``sequence_by``: column that marks a row to be a delete of its key, which ends
+        the version before it: true, or not NULL if it is not a boolean.
+    :raises InputError: A value is not valid.
+    """
+
+    merge_key: Sequence[str] = ()
+    validity_column_names: Sequence[str] = (VALID_FROM, VALID_TO)
+    active_record_timestamp: _Instant | None = None
+    boundary_timestamp: _Instant | None = None
+    row_version_column_name: str | None = None
     on_empty_extract: Literal["ignore", "retire"] = "ignore"
     sequence_by: str | None = None
-    is_by_commit: bool = False
-    """Whether the sequence is the time of the source's commits, which come in their order."""
-    track_history_columns: tuple[str, ...] = ()
-    dedup_sort: tuple[str, str] | None = None
+    track_history_columns: Sequence[str] = ()
+    dedup_sort: Sequence[str] | None = None
     hard_delete: str | None = None
 
-    @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Scd2Rule:
-        first, second = value.get("validity_column_names") or (VALID_FROM, VALID_TO)
-        sequence, sort = value.get("sequence_by"), value.get("dedup_sort")
-        return cls(
-            merge_key=tuple(value.get("merge_key") or ()),
-            validity=(first, second),
-            active_record_timestamp=value.get("active_record_timestamp"),
-            boundary_timestamp=value.get("boundary_timestamp") or value.get("now"),
-            row_version=value.get("row_version_column_name"),
-            on_empty_extract=value.get("on_empty_extract") or "ignore",
-            sequence_by=COMMIT_TIME if sequence == COMMIT else sequence,
-            is_by_commit=sequence == COMMIT,
-            track_history_columns=tuple(value.get("track_history_columns") or ()),
-            dedup_sort=(sort[0], sort[1]) if sort else None,
-            hard_delete=value.get("hard_delete"),
-        )
+    def __post_init__(self) -> None:
+        """Check the fields together; values that are templates are let through."""
+        self._check_sequence()
+        names = self.validity_column_names
+        if not validation.is_deferred(names) and len(names) != 2:  # noqa: PLR2004
+            raise validation.bad("validity_column_names", names, "two names that differ")
+        self._check_names(names)
+        if self.on_empty_extract == "retire" and self.merge_key:
+            raise validation.bad(
+                "on_empty_extract",
+                "retire",
+                "'ignore' with merge_key",
+                "leave it out: an empty extract has no key, so it retires nothing",
+            )
+
+    def _check_sequence(self) -> None:
+        """Refuse what goes with the time of a load alone, and what goes with the source's time alone."""
+        _check_sort(self.dedup_sort)
+        if self.sequence_by is None:
+            for argument in ("track_history_columns", "dedup_sort", "hard_delete"):
+                value = getattr(self, argument)
+                if value and not validation.is_deferred(value):
+                    raise validation.bad(argument, value, "nothing without sequence_by")
+            return
+        if not self.merge_key and not validation.is_deferred(self.sequence_by):
+            raise validation.bad("merge_key", (), "the columns of a key with sequence_by")
+        for argument in ("active_record_timestamp", "boundary_timestamp", "row_version_column_name"):
+            if value := getattr(self, argument):
+                do = "leave it out: versions are valid by the time of the source, and the last one ends never"
+                raise validation.bad(argument, value, "None with sequence_by", do)
+
+    def _check_names(self, validity: Any) -> None:
+        """Refuse columns of the write that have the same name, whatever its letter case."""
+        version = self.row_version_column_name
+        if validation.is_deferred(validity) or any(map(validation.is_deferred, (*validity, version))):
+            return
+        first, second = (name.lower() for name in validity)
+        if first == second:
+            raise validation.bad("validity_column_names", validity, "two names that differ")
+        if version is not None and version.lower() in (first, second):
+            expected = "a name that is none of validity_column_names"
+            raise validation.bad("row_version_column_name", version, expected)
+        if version is None and ROW_HASH in (first, second):
+            raise validation.bad(
+                "validity_column_names",
+                validity,
+                f"names other than {ROW_HASH!r}, which is the column of the hash",
+                "use other names; or name the hash's column with row_version_column_name",
+            )
 
     @property
-    def events(self) -> MergeRule:
+    def sequence(self) -> str | None:
+        """The column that orders versions."""
+        return COMMIT_TIME if self.sequence_by == COMMIT else self.sequence_by
+
+    @property
+    def events(self) -> Merge:
         """How one row of a batch is chosen for each key and sequence."""
-        return MergeRule(
+        return Merge(
             strategy="upsert",
-            primary_key=(*self.merge_key, self.sequence_by or ""),
+            primary_key=(*self.merge_key, self.sequence or ""),
             dedup_sort=self.dedup_sort,
             hard_delete=self.hard_delete,
-            sequence_by=self.sequence_by,
+            sequence_by=self.sequence,
         )
 
     def tracks(self, column: str) -> bool:
         """Whether another value in a column makes a version, with ``sequence_by``."""
         if self.track_history_columns:
             return column.lower() in {name.lower() for name in self.track_history_columns}
-        others = (*self.merge_key, self.sequence_by or "", self.hard_delete or "")
+        others = (*self.merge_key, self.sequence or "", self.hard_delete or "")
         return column.lower() not in {name.lower() for name in others}
 
     @property
     def version(self) -> str:
         """The column whose value tells whether two versions are the same."""
-        return self.row_version or ROW_HASH
+        return self.row_version_column_name or ROW_HASH
 
     @property
     def is_active(self) -> str:
         """The condition that a version of the table is active."""
-        column = f"t.{quoted(self.validity[1])}"
+        column = f"t.{quoted(self.validity_column_names[1])}"
         if self.active_record_timestamp is None:
             return f"{column} IS NULL"
         return f"{column} = TIMESTAMP '{self.active_record_timestamp}'"
@@ -245,16 +404,16 @@ class Scd2Rule:
         :raises InputError: The rows have a column of such a name.
         """
         existing = {name.lower(): name for name in columns}
-        time = existing.get((self.sequence_by or "").lower())
-        for name in self.validity:
+        time = existing.get((self.sequence or "").lower())
+        for name in self.validity_column_names:
             if name.lower() in existing:
                 raise _name_conflict(
                     existing[name.lower()], "rename it in `sql`, or set other validity_column_names"
                 )
-        own = dict.fromkeys(self.validity, "timestamp" if time is None else columns[time])
+        own = dict.fromkeys(self.validity_column_names, "timestamp" if time is None else columns[time])
         if self.version.lower() not in existing:
             own[self.version] = "string"
-        elif self.row_version is None:
+        elif self.row_version_column_name is None:
             raise _name_conflict(
                 existing[ROW_HASH],
                 f"rename it in `sql`; or set row_version_column_name={ROW_HASH!r} if it is what identifies "

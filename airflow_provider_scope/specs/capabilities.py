@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import INFER
+from airflow_provider_scope.delta.write_rules import Merge, Replace, Scd2
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.sources import AnySource
 from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
 from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
-from airflow_provider_scope.specs.write import Merge, Replace, Scd2, WriteSpec
+from airflow_provider_scope.specs.write import WriteSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.specs.write import Replace, for_plan, write_from
+from airflow_provider_scope.specs import Replace
+from airflow_provider_scope.specs.write import for_plan, write_from
 from tests.docs.pages import DOCS, blocks, rows, section
 from tests.spark.conftest import Bench
 

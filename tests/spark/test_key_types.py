@@ -18,7 +18,8 @@ from py4j.protocol import Py4JJavaError
 from airflow_provider_scope.exceptions import InputError, MergeKeyError
 from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.target import Target
-from airflow_provider_scope.specs.write import Merge, Scd2, for_plan
+from airflow_provider_scope.specs import Merge, Scd2
+from airflow_provider_scope.specs.write import for_plan
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.specs.write import Merge, Scd2, for_plan
+from airflow_provider_scope.specs import Merge, Scd2
+from airflow_provider_scope.specs.write import for_plan
 
 if TYPE_CHECKING:
     from pathlib import Path

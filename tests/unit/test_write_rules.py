@@ -20,7 +20,7 @@ from airflow_provider_scope.exceptions import InputError
 def test_two_rows_with_one_key_are_an_error_where_nothing_says_which_counts(
     write: dict[str, object], needs_winner: bool
 ) -> None:
-    assert write_rules.MergeRule.of({"primary_key": ["id"], **write}).needs_winner is needs_winner
+    assert write_rules.Merge(primary_key=["id"], **write).needs_winner is needs_winner
 
 
 def test_an_argument_names_a_column_in_any_case() -> None:
@@ -75,7 +75,7 @@ def test_the_columns_of_versions_are_added_unless_the_rows_have_them(
     names: list[str], own: dict[str, str] | None
 ) -> None:
     version = "digest" if "Digest" in names else None
-    rule = write_rules.Scd2Rule.of({"row_version_column_name": version})
+    rule = write_rules.Scd2(row_version_column_name=version)
 
     if own is None:
         with pytest.raises(InputError, match=r"'(?i:_valid_(from|to))', which Scd2 writes itself"):
@@ -86,7 +86,7 @@ def test_the_columns_of_versions_are_added_unless_the_rows_have_them(
 
 def test_a_hash_of_the_rows_own_is_not_taken_for_that_of_the_versions() -> None:
     with pytest.raises(InputError) as caught:
-        write_rules.Scd2Rule().own_columns({"id": "int", "_row_hash": "string"})
+        write_rules.Scd2().own_columns({"id": "int", "_row_hash": "string"})
 
     assert "row_version_column_name='_row_hash'" in caught.value.do
 
@@ -102,7 +102,7 @@ def test_a_long_text_is_no_bound_and_never_a_shorter_one() -> None:
 
 
 def test_versions_by_the_time_of_the_source_have_its_type() -> None:
-    rule = write_rules.Scd2Rule.of({"sequence_by": "At", "merge_key": ["id"], "hard_delete": "gone"})
+    rule = write_rules.Scd2(sequence_by="At", merge_key=["id"], hard_delete="gone")
 
     assert rule.own_columns({"id": "int", "at": "bigint"}) == {
         "_valid_from": "bigint",
@@ -110,4 +110,4 @@ def test_versions_by_the_time_of_the_source_have_its_type() -> None:
         "_row_hash": "string",
     }
     assert [name for name in ("ID", "AT", "Gone", "text") if rule.tracks(name)] == ["text"]
-    assert write_rules.Scd2Rule.of({"sequence_by": "commit"}).sequence_by == "_committed_at"
+    assert write_rules.Scd2(sequence_by="commit", merge_key="id").sequence == "_committed_at"

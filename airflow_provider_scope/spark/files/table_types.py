@@ -111,8 +111,8 @@ def table_types(
     :param select: As ``TableTypes.select``.
     """
     columns = of_table(metadata)
-    rule = write_rules.Scd2Rule.of(plan.write) if plan.write.get("kind") == "scd2" else None
-    of_others = {name.lower() for name in (*rule.validity, rule.version)} if rule else set()
+    rule = write_rules.of_plan(write_rules.Scd2, plan.write) if plan.write.get("kind") == "scd2" else None
+    of_others = {name.lower() for name in (*rule.validity_column_names, rule.version)} if rule else set()
     of_others |= {name.lower() for name in (*plan.partition_columns, *plan.rescued)}
     nullable = {field.name.lower() for field in columns if field.nullable and not is_computed(field)}
     kinds = T.StructType([T.StructField(f.name, bare_type(f.dataType)) for f in columns])

@@ -12,7 +12,6 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta import write_rules
-from airflow_provider_scope.delta.write_rules import MergeRule
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError
 from airflow_provider_scope.spark import settings
 from airflow_provider_scope.spark.commit import DeltaLog
@@ -202,7 +201,7 @@ def _with_deleted(
     return unmarked.unionByName(marked, allowMissingColumns=True)
 
 
-def one_row_per_key(staged: Staged, rule: MergeRule) -> tuple[DataFrame, int]:
+def one_row_per_key(staged: Staged, rule: write_rules.Merge) -> tuple[DataFrame, int]:
     """Choose the row that counts for each primary key, and count the rows that do not.
 
     Without ``dedup_sort`` it is the same row in each try, whatever order Spark reads them in.
@@ -316,7 +315,7 @@ _HASHED_ROWS = 200_000
 
 def write(batch: Batch, commit: Commit) -> int | None:
     """Merge the rows by the rule of the batch, in one commit, even if that changes no row."""
-    rule = MergeRule.of(batch.how)
+    rule = write_rules.of_plan(write_rules.Merge, batch.how)
     keys = {"primary_key": rule.primary_key, "merge_key": rule.merge_key}
     if rule.sequence_by:
         keys["sequence_by"] = (rule.sequence_by,)
@@ -348,7 +347,7 @@ def write(batch: Batch, commit: Commit) -> int | None:
 
 
 def _without_deleted(
-    load: Staged, rule: MergeRule, rows: DataFrame, deletes: int, commit: Commit
+    load: Staged, rule: write_rules.Merge, rows: DataFrame, deletes: int, commit: Commit
 ) -> DataFrame:
     """Keep the deletes of a batch for later ones, and leave out its rows that are older than such a delete.
 
@@ -360,7 +359,13 @@ def _without_deleted(
     rows = rows.withColumn("key", load.content(positions))
     text = as_text(F.col(sequence), load.kind(sequence)).alias("sequence")
     deleted = rows.where("flag").select("key", text)
-    tombstones.put(deleted, deletes, batch.how["now"], rule.tombstone_retention_days, anew=batch.overwrites)
+    tombstones.put(
+        deleted,
+        deletes,
+        batch.how["now"],
+        rule.tombstone_retention_days or write_rules.TOMBSTONE_RETENTION_DAYS,
+        anew=batch.overwrites,
+    )
     stored = tombstones.read()
     if stored is None:
         return rows.drop("key")
@@ -370,7 +375,7 @@ def _without_deleted(
     return rows.where(~F.coalesce(is_older, F.lit(col=False))).drop("key", "deleted")
 
 
-def _held_keys(batch: Batch, rule: MergeRule) -> Keys | None:
+def _held_keys(batch: Batch, rule: write_rules.Merge) -> Keys | None:
     """Take the counts and ranges of the primary key, if Spark holds the rows already.
 
     :return: None if they are to be read again: a check of the columns that partition the table, which fails
@@ -383,7 +388,7 @@ def _held_keys(batch: Batch, rule: MergeRule) -> Keys | None:
     return batch.keys if key_kinds == batch.keys.kinds else None
 
 
-def _partitions(load: Staged, rule: MergeRule) -> str | None:
+def _partitions(load: Staged, rule: write_rules.Merge) -> str | None:
     """Write the condition for the partitions that a batch replaces as a whole: their rows need not be read.
 
     :return: None if it replaces other rows, or none.
@@ -444,7 +449,7 @@ class Merge:
             conf.set(name, value)
 
 
-def _upsert(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:
+def _upsert(merge: Merge, rule: write_rules.Merge, rows: DataFrame) -> None:
     load = merge.load
     # Tombstones are read with the rows, and another pipeline may add some.
     builder = merge.into(rows, _same_key(load, rule), once=bool(rule.sequence_by and rule.hard_delete))
@@ -469,7 +474,7 @@ def tie_error(key: Column) -> Column:
     return F.raise_error(F.concat(F.lit(_TIE), key, F.lit("@@")))
 
 
-def _sequence_conditions(merge: Merge, rule: MergeRule, flag: Column) -> tuple[Column, Column]:
+def _sequence_conditions(merge: Merge, rule: write_rules.Merge, flag: Column) -> tuple[Column, Column]:
     """Write when a row of the batch (``s``) deletes the one of the table (``t``), and when it replaces it.
 
     Of a delete and a row with one sequence the delete counts; of two rows the first by ``dedup_sort``, and
@@ -520,17 +525,17 @@ def naming_ties(load: Staged, sequence_by: str) -> Iterator[None]:
         raise _tie(load.table, sequence_by, f"{tie[1]}, of which the table has one") from err
 
 
-def _insert_only(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:
+def _insert_only(merge: Merge, rule: write_rules.Merge, rows: DataFrame) -> None:
     builder = merge.into(rows.where("NOT flag"), _same_key(merge.load, rule))
     builder.whenNotMatchedInsert(values=merge.load.values()).execute()
 
 
-def _same_key(load: Staged, rule: MergeRule) -> list[str]:
+def _same_key(load: Staged, rule: write_rules.Merge) -> list[str]:
     key = load.columns("primary_key", rule.primary_key)
     return [write_rules.equal(load.pairs(key)), *load.ranges_of(key)]
 
 
-def _delete_insert(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:
+def _delete_insert(merge: Merge, rule: write_rules.Merge, rows: DataFrame) -> None:
     """Delete rows by their keys and insert the rows of the batch, in one MERGE.
 
     Its source has a row for each key to delete, and the rows to insert. The latter have no values in the
@@ -560,7 +565,7 @@ def _delete_insert(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:
     builder.whenMatchedDelete().whenNotMatchedInsert(f"{is_old} IS NULL", values=load.values()).execute()
 
 
-_STRATEGIES: dict[str, Callable[[Merge, MergeRule, DataFrame], None]] = {
+_STRATEGIES: dict[str, Callable[[Merge, write_rules.Merge, DataFrame], None]] = {
     "delete-insert": _delete_insert,
     "upsert": _upsert,
     "insert-only": _insert_only,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from functools import reduce
 from operator import and_
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta import write_rules
 from airflow_provider_scope.delta.commit import loosened
-from airflow_provider_scope.delta.write_rules import Scd2Rule
+from airflow_provider_scope.delta.write_rules import COMMIT, Scd2
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, MergeKeyError
 from airflow_provider_scope.spark.session import SPARK_ERRORS
 from airflow_provider_scope.spark.structs import row_hash
@@ -32,6 +33,7 @@ from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import date
 
     from pyspark.sql import Column, DataFrame
 
@@ -42,33 +44,40 @@ _OTHER_TIME = "has versions that are valid by the time of their load"
 _OTHER_TIMESTAMP = "has versions that are active with another active_record_timestamp than that of the task"
 
 
+def _spec_of(how: Mapping[str, Any]) -> Scd2:
+    """Return the write with the instant of the change: without a boundary, it is that of the batch."""
+    rule = write_rules.of_plan(Scd2, how)
+    has_instant = rule.sequence_by or rule.boundary_timestamp
+    return rule if has_instant else replace(rule, boundary_timestamp=how["now"])
+
+
 def prepare(rows: DataFrame, how: Mapping[str, Any]) -> DataFrame:
     """Add the columns of a version to the rows, which are active from the boundary timestamp on.
 
     :raises InputError: The rows have a column with the name of one of these.
     """
-    rule = Scd2Rule.of(how)
+    rule = _spec_of(how)
     own = rule.own_columns(dict(rows.dtypes))
     if rule.sequence_by:
         return _prepare_events(rows, rule, own)
     version = row_hash(rows.schema)
     values = {
-        rule.validity[0]: _instant(rule.boundary_timestamp),
-        rule.validity[1]: _instant(rule.active_record_timestamp),
+        rule.validity_column_names[0]: _instant(rule.boundary_timestamp),
+        rule.validity_column_names[1]: _instant(rule.active_record_timestamp),
         rule.version: version,
     }
     return rows.withColumns({name: values[name] for name in own})
 
 
-def _instant(value: str | None) -> Column:
-    return F.lit(datetime.fromisoformat(value) if value else None).cast("timestamp")
+def _instant(value: str | date | None) -> Column:
+    return F.lit(datetime.fromisoformat(str(value)) if value else None).cast("timestamp")
 
 
 def write(batch: Batch, commit: Commit) -> int | None:
     """Insert versions that are not active in the table, and retire active ones that are not in the batch."""
-    rule = Scd2Rule.of(batch.how)
-    if rule.sequence_by:
-        return _write_events(batch, commit, rule, rule.sequence_by)
+    rule = _spec_of(batch.how)
+    if rule.sequence:
+        return _write_events(batch, commit, rule, rule.sequence)
     key_columns = {"row_version_column_name": [rule.version], "merge_key": rule.merge_key}
     with staged(batch, key_columns, commit.log.table, rule.merge_key) as load:
         rows = load.rows
@@ -85,20 +94,20 @@ def write(batch: Batch, commit: Commit) -> int | None:
         return _execute(commit, rule, load, versions)
 
 
-def _is_new_to_versions(commit: Commit, rule: Scd2Rule) -> bool:
+def _is_new_to_versions(commit: Commit, rule: Scd2) -> bool:
     """Check whether the table was made without the versions' columns, and this is its first batch.
 
     :raises InputError: Such a table has rows.
     """
     stored = DeltaTable.forPath(commit.log.spark, commit.log.table).toDF()
     names = {name.lower() for name in stored.columns}
-    missing = [name for name in (*rule.validity, rule.version) if name.lower() not in names]
+    missing = [name for name in (*rule.validity_column_names, rule.version) if name.lower() not in names]
     if missing and not stored.isEmpty():
         raise write_rules.without_versions(commit.log.table, missing)
     return bool(missing)
 
 
-def _execute(commit: Commit, rule: Scd2Rule, load: Staged, versions: DataFrame) -> int | None:
+def _execute(commit: Commit, rule: Scd2, load: Staged, versions: DataFrame) -> int | None:
     try:
         return commit.execute(lambda session: _merge(Merge(session, load), rule, versions))
     except SPARK_ERRORS as err:
@@ -112,20 +121,20 @@ def _execute(commit: Commit, rule: Scd2Rule, load: Staged, versions: DataFrame) 
         ) from err
 
 
-def _one_row_per_version(load: Staged, rows: DataFrame, rule: Scd2Rule) -> tuple[DataFrame, int]:
+def _one_row_per_version(load: Staged, rows: DataFrame, rule: Scd2) -> tuple[DataFrame, int]:
     """Leave one row of each version, and count the rows that are left out.
 
     :raises MergeKeyError: Rows have the same version in the user's own version column, and differ.
     """
     identity = _identity(load, rule)
     counts = [F.count(F.lit(1)).alias("n")]
-    if rule.row_version:
+    if rule.row_version_column_name:
         counts.append(F.count_distinct(row_hash(rows.schema)).alias("contents"))
     by_version = rows.groupBy(*identity).agg(*counts).where("n > 1")
     duplicates = count_duplicates(by_version)
     if not duplicates:
         return rows, 0
-    if rule.row_version:
+    if rule.row_version_column_name:
         clash = by_version.where("contents > 1").select(F.col(identity[0]).cast("string")).first()
         if clash:
             raise MergeKeyError(
@@ -137,7 +146,7 @@ def _one_row_per_version(load: Staged, rows: DataFrame, rule: Scd2Rule) -> tuple
     return rows.dropDuplicates(identity), duplicates
 
 
-def _identity(load: Staged, rule: Scd2Rule) -> list[str]:
+def _identity(load: Staged, rule: Scd2) -> list[str]:
     """Find the columns that identify a version: its version column, and the key if there is one."""
     return [
         *load.columns("row_version_column_name", [rule.version]),
@@ -145,7 +154,7 @@ def _identity(load: Staged, rule: Scd2Rule) -> list[str]:
     ]
 
 
-def _merge(merge: Merge, rule: Scd2Rule, versions: DataFrame) -> None:
+def _merge(merge: Merge, rule: Scd2, versions: DataFrame) -> None:
     """Insert and retire versions in one MERGE.
 
     Its source has the versions to insert, and those to retire. The first have no values in the columns of the
@@ -165,17 +174,19 @@ def _merge(merge: Merge, rule: Scd2Rule, versions: DataFrame) -> None:
     source = source.where(F.col(version).isNull() | F.col(f"k_{version}").isNull())
     pairs = load.pairs(identity, prefix="k_")
     builder = merge.into(source, [write_rules.equal(pairs), rule.is_active, *load.ranges_of(key)], once=True)
-    builder = builder.whenMatchedUpdate(set={quoted(rule.validity[1]): _instant(rule.boundary_timestamp)})
+    builder = builder.whenMatchedUpdate(
+        set={quoted(rule.validity_column_names[1]): _instant(rule.boundary_timestamp)}
+    )
     builder.whenNotMatchedInsert(f"s.{quoted(pairs[0][1])} IS NULL", values=load.values()).execute()
 
 
-def _is_active(rule: Scd2Rule) -> Column:
+def _is_active(rule: Scd2) -> Column:
     """Check whether a version of the table is active; fail if it is so by another timestamp.
 
     A version that ends never or in the far future, but not at this ``active_record_timestamp``, was written
     as active with another one: it would stay active beside all that is inserted now.
     """
-    ends = f"t.{quoted(rule.validity[1])}"
+    ends = f"t.{quoted(rule.validity_column_names[1])}"
     is_other = f"{ends} >= TIMESTAMP '{write_rules.FAR}' OR {ends} IS NULL"
     fails = F.raise_error(F.lit(_OTHER_TIMESTAMP)).cast("boolean")
     checked = F.when(F.expr(rule.is_active), F.lit(col=True)).otherwise(fails)
@@ -190,7 +201,7 @@ def _is_active(rule: Scd2Rule) -> Column:
 # window ends at the time of the next row of the key, which is how the rows are found that a late row touches.
 
 
-def _prepare_events(rows: DataFrame, rule: Scd2Rule, own: Mapping[str, str]) -> DataFrame:
+def _prepare_events(rows: DataFrame, rule: Scd2, own: Mapping[str, str]) -> DataFrame:
     for name in rule.track_history_columns:
         write_rules.place("track_history_columns", name, rows.columns, "the table")
     tracked = row_hash([field for field in rows.schema if rule.tracks(field.name)])
@@ -198,7 +209,7 @@ def _prepare_events(rows: DataFrame, rule: Scd2Rule, own: Mapping[str, str]) -> 
     return rows.withColumns({**values, rule.version: tracked})
 
 
-def _write_events(batch: Batch, commit: Commit, rule: Scd2Rule, sequence_by: str) -> int | None:
+def _write_events(batch: Batch, commit: Commit, rule: Scd2, sequence_by: str) -> int | None:
     """Insert the rows of the source, and set the windows of those that they follow or precede."""
     keys = {"merge_key": rule.merge_key, "sequence_by": [sequence_by]}
     with staged(batch, keys, commit.log.table, [*rule.merge_key, sequence_by]) as load:
@@ -238,11 +249,11 @@ def _write_events(batch: Batch, commit: Commit, rule: Scd2Rule, sequence_by: str
 class _History:
     """The way from the rows of a batch, and those of the table that they touch, to their windows."""
 
-    def __init__(self, load: Staged, rule: Scd2Rule, sequence_by: str) -> None:
+    def __init__(self, load: Staged, rule: Scd2, sequence_by: str) -> None:
         self.load, self.rule = load, rule
         self.key = load.columns("merge_key", rule.merge_key)
         (self.sequence,) = load.columns("sequence_by", [sequence_by])
-        self.begins, self.ends = load.columns("validity_column_names", rule.validity)
+        self.begins, self.ends = load.columns("validity_column_names", rule.validity_column_names)
         (self.version,) = load.columns("row_version_column_name", [rule.version])
         self.sort = load.columns("dedup_sort", rule.dedup_sort[:1]) if rule.dedup_sort else []
         own = {self.begins, self.ends, self.version}
@@ -292,7 +303,7 @@ class _History:
         one, whichever was loaded first. Only of two commits of one millisecond the later one counts.
         """
         same = Window.partitionBy(*self.key, self.sequence)
-        if self.rule.is_by_commit:
+        if self.rule.sequence_by == COMMIT:
             rows = rows.withColumn("n", F.row_number().over(same.orderBy("stored")))
             return rows.where("n = 1").drop("n")
         order = [F.col(self.version).isNull().desc()]
@@ -325,7 +336,9 @@ class _History:
         source = source.select(*[f"c{n}" for n in range(len(load.names))], "stored")
         same = [write_rules.equal(load.pairs([*self.key, self.sequence])), *load.ranges_of(self.key)]
         builder = merge.into(source, [*same, *self._since()], once=True)
-        windows: dict[str, Any] = {quoted(name): f"s.{quoted(name)}" for name in self.rule.validity}
+        windows: dict[str, Any] = {
+            quoted(name): f"s.{quoted(name)}" for name in self.rule.validity_column_names
+        }
         builder = builder.whenMatchedUpdate(f"s.{quoted(load.in_source('stored'))}", set=windows)
         lacking = {quoted(name): "NULL" for name in load.batch.lacking}
         builder = builder.whenMatchedUpdate(set={**load.values(), **lacking})
@@ -333,7 +346,7 @@ class _History:
 
     def _since(self) -> list[str]:
         """Write the condition by which Delta skips files whose windows all end before the batch."""
-        kind, ends = self.load.kind(self.sequence), f"t.{quoted(self.rule.validity[1])}"
+        kind, ends = self.load.kind(self.sequence), f"t.{quoted(self.rule.validity_column_names[1])}"
         low, _ = self.load.keys.range(self.load.name(self.sequence).lower()) or (None, None)
         least = None if low is None else write_rules.as_literal(kind, loosened(kind, low, -1))
         return [] if least is None else [f"({ends} IS NULL OR {ends} >= {least})"]
