@@ -23,7 +23,7 @@ from airflow_provider_scope.exceptions import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from airflow_provider_scope.emulator.emulator import Controls
+    from airflow_provider_scope.emulator.switches import Controls
     from airflow_provider_scope.emulator.web import Request
 
 

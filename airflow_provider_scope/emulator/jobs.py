@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from airflow_provider_scope.emulator.emulator import Controls
+    from airflow_provider_scope.emulator.switches import Controls
 
 
 STATES = ("New", "Compiling", "Queued", "Scheduling", "Starting", "Running", "Finalizing", "Ended")

@@ -21,9 +21,9 @@ from airflow_provider_scope.scope.jobs import NAME_LIMIT, SCRIPT_LIMIT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_scope.emulator.emulator import Controls
     from airflow_provider_scope.emulator.jobs import JobStore
     from airflow_provider_scope.emulator.parse import Statement
+    from airflow_provider_scope.emulator.switches import Controls
     from airflow_provider_scope.emulator.web import Request
 
 

@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_scope.emulator import Emulator
-from airflow_provider_scope.emulator.emulator import Controls, Fault, Switches
 from airflow_provider_scope.emulator.scripts import Outcome, ScriptRunner
+from airflow_provider_scope.emulator.switches import Controls, Fault, Switches
 from airflow_provider_scope.exceptions import InputError
 from tests.emulator.conftest import MISSING, Clock, Jobs
 from tests.emulator.test_scripts import rows, script, write
