@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,10 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from deltalake.exceptions import DeltaError
 
 from airflow_provider_scope import expectations
 from airflow_provider_scope.cli import targets
@@ -31,13 +27,12 @@ from airflow_provider_scope.cli.output import (
 from airflow_provider_scope.cli.targets import engine_of, open_pipeline
 from airflow_provider_scope.cli.tasks import ingest_of_task
 from airflow_provider_scope.columns import change_text
-from airflow_provider_scope.delta.log import open_table, unreadable
+from airflow_provider_scope.delta.log import rows_of
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     ChangeFeedError,
     ScopeProviderError,
-    TableUnreadableError,
     mask,
 )
 from airflow_provider_scope.hooks.stores import store_of
@@ -55,7 +50,7 @@ from airflow_provider_scope.values import FileSlice, VersionSlice, counted, dura
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from airflow_provider_scope.engines.assembly import RunContext
     from airflow_provider_scope.protocol.log import CheckpointLog
@@ -551,7 +546,7 @@ def read_quarantine(location: str, storage: Storage, pipeline: str) -> list[Quar
     :raises TableUnreadableError: It could not be read.
     """
     files: dict[tuple[int, str | None], QuarantinedFile] = {}
-    for part in _parts(location, storage):
+    for part in rows_of(location, storage, _COLUMNS):
         rows_of_pipeline = part.filter(pc.equal(part["pipeline"], pipeline))
         for row in rows_of_pipeline.to_pylist():
             _add(files, row)
@@ -568,26 +563,3 @@ def _add(files: dict[tuple[int, str | None], QuarantinedFile], row: dict[str, ob
     quarantined.rules[rule] = quarantined.rules.get(rule, 0) + 1
     if quarantined.raw is None or (isinstance(record, int) and record < (quarantined.record or record + 1)):
         quarantined.record, quarantined.raw = record, str(row["raw"])  # type: ignore[assignment] # a number or None
-
-
-def _parts(location: str, storage: Storage) -> Iterator[pa.RecordBatch]:
-    """Read the rows of the table, a part at a time."""
-    try:
-        with open_table(location, storage) as table:
-            if table is None:
-                return
-            names = pa.table(table.delta.get_add_actions(flatten=True))["path"].to_pylist()
-        for name in names:
-            data = storage.read(f"{location}/{name}")
-            if data is None:
-                raise unreadable(location, f"the file {name} is missing")
-            file = pq.ParquetFile(io.BytesIO(data))
-            if not {*_COLUMNS} <= {*file.schema_arrow.names}:
-                raise unreadable(
-                    location, f"it is not a quarantine table: it has the columns {file.schema_arrow.names}"
-                )
-            yield from file.iter_batches(columns=_COLUMNS)
-    except (DeltaError, pa.ArrowException, KeyError, ValueError, OSError) as err:
-        if isinstance(err, TableUnreadableError):
-            raise
-        raise unreadable(location, err) from err

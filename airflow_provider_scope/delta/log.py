@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -22,13 +23,18 @@ from pyarrow import ArrowException
 
 from airflow_provider_scope.delta.commit import DamagedCommitError, parse, path_of
 from airflow_provider_scope.delta.schema import of_delta
-from airflow_provider_scope.exceptions import SourceNotFoundError, StorageError, TableUnreadableError
+from airflow_provider_scope.exceptions import (
+    ScopeProviderError,
+    SourceNotFoundError,
+    StorageError,
+    TableUnreadableError,
+)
 from airflow_provider_scope.failures import is_refusal
 from airflow_provider_scope.stores.local import SCHEME, local_path
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airflow_provider_scope.delta.commit import DeltaCommit
     from airflow_provider_scope.delta.schema import Struct
@@ -86,6 +92,35 @@ def open_table(location: str, storage: Storage, *, since: int | None = None) -> 
     with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-log-") as folder:
         is_copied = _copy(storage, location, Path(folder), since)
         yield _open(location, Path(folder)) if is_copied else None
+
+
+def rows_of(
+    location: str, storage: Storage, columns: Sequence[str], check: Callable[[OpenTable], None] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a small table, a part at a time; none if there is no table.
+
+    :param check: Refuses a table of others, by an error of its own.
+    :raises TableUnreadableError: It could not be read, or has other columns.
+    """
+    try:
+        with open_table(location, storage) as table:
+            if table is None:
+                return
+            if check:
+                check(table)
+            names = pa.table(table.delta.get_add_actions(flatten=True))["path"].to_pylist()
+        for name in names:
+            data = storage.read(f"{location}/{name}")
+            if data is None:
+                raise unreadable(location, f"the file {name} is missing")
+            file = pq.ParquetFile(io.BytesIO(data))
+            if not {*columns} <= {*file.schema_arrow.names}:
+                raise unreadable(location, f"it has other columns: {', '.join(file.schema_arrow.names)}")
+            yield from file.iter_batches(columns=columns)
+    except (DeltaError, ArrowException, KeyError, ValueError, TypeError, OSError) as err:
+        if isinstance(err, ScopeProviderError):
+            raise
+        raise unreadable(location, err) from err
 
 
 @contextmanager

@@ -89,30 +89,6 @@ _PROFILE = {
     "type",
     "wait_on_cancel_seconds",
 }
-_OTHER_VERSIONS = {
-    "source_root": "source_root is now source_roots, a list",
-    "source_pattern": "source_pattern is now source_patterns, a list",
-    "scope_columns": "scope_columns is now delta_table_columns for the table and extract_columns for the "
-    "files",
-    "extract": "leave extract out, and columns with 'extract': False out of extract_columns",
-    "ss_source_path": "ss_source_path is now source_roots, a list, with source_patterns",
-    "days_per_batch": "leave days_per_batch out: max_files_per_trigger says how much one job loads",
-    "delete_before_insert": "leave delete_before_insert out: each file is loaded once, so a run that is "
-    "repeated adds nothing",
-    "starting_timestamp_fallback_to_latest": "leave starting_timestamp_fallback_to_latest out: a "
-    "starting_timestamp after all files loads none of them, so set an earlier one",
-    "enable_job_retry": "leave enable_job_retry out, and set retries=… of the task: 0 is off",
-    "job_retry_max_attempts": "leave job_retry_max_attempts out, and set retries=… of the task",
-    "job_retry_initial_wait_seconds": "leave job_retry_initial_wait_seconds out, and set retry_delay=… of "
-    "the task, with retry_exponential_backoff",
-    "job_retry_max_wait_seconds": "leave job_retry_max_wait_seconds out, and set max_retry_delay=… of the "
-    "task",
-    "job_retry_on_messages": "leave job_retry_on_messages out: every job that fails is retried according "
-    "to retries=… and retry_policy=… of the task; with retry_policy=SCOPE_RETRY_POLICY, according to the "
-    "kind of failure",
-}
-"""Names of older and newer versions of dbt-scope -> what to write instead."""
-
 _CONDITIONS = ("FailIfConflict", "FailIfPartitionConflict", "FailIfFileConflict")
 
 
@@ -169,13 +145,14 @@ def _check_keys(argument: str, values: Mapping[str, Any], names: set[str]) -> No
 
 
 def _instead(argument: str, key: str) -> str:
-    if key in _OTHER_VERSIONS:
-        return _OTHER_VERSIONS[key]
     if argument == "config" and key in _PROFILE:
         return f"take {key} out of config: it belongs in the profile"
     if argument == "profile" and key in _CONFIG:
         return f"take {key} out of the profile: it belongs in config"
-    return f"{key}: correct the spelling, or leave it out"
+    return (
+        f"{key}: correct the spelling, or leave it out; what names of other versions became is in the page "
+        "`Names in dbt-scope`"
+    )
 
 
 def _check_trigger(trigger: Any) -> None:

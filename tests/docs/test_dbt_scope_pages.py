@@ -35,7 +35,6 @@ MIDNIGHT = 1_767_225_600
     [
         ("## Model configuration", dbt_scope._CONFIG),
         ("## Profile", dbt_scope._PROFILE),
-        ("## Other versions", set(dbt_scope._OTHER_VERSIONS) - {"extract"}),
     ],
 )
 def test_every_key_that_is_translated_is_on_the_page(heading, known):

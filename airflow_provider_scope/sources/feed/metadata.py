@@ -7,7 +7,6 @@ cloe-nessy where it has the column.
 
 from __future__ import annotations
 
-import io
 import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_scope.delta.log import is_in_place, open_table, unreadable
-from airflow_provider_scope.exceptions import InputError, StorageError, TableUnreadableError
+from airflow_provider_scope.delta.log import is_in_place, open_table
+from airflow_provider_scope.delta.log import rows_of as read_table
+from airflow_provider_scope.exceptions import InputError, StorageError
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.stores.local import local_path
 from airflow_provider_scope.values import VersionSlice
@@ -75,23 +74,9 @@ def read_rows(location: str, storage: Storage, pipeline: str) -> list[Row]:
     :raises InputError: It is another table.
     :raises TableUnreadableError: It could not be read.
     """
-    try:
-        with open_table(location, storage) as table:
-            if table is None:
-                return []
-            _check_owner(table, location, pipeline)
-            names = pa.table(table.delta.get_add_actions(flatten=True))["path"].to_pylist()
-        rows: list[Row] = []
-        for name in names:
-            data = storage.read(f"{location}/{name}")
-            if data is None:
-                raise unreadable(location, f"the file {name} is missing")
-            rows += pq.read_table(io.BytesIO(data), schema=SCHEMA, partitioning=None).to_pylist()
-        return sorted(rows, key=lambda row: row["batch"])
-    except (DeltaError, pa.ArrowException, KeyError, ValueError, TypeError, OSError) as err:
-        if isinstance(err, TableUnreadableError | InputError):
-            raise
-        raise unreadable(location, err) from err
+    parts = read_table(location, storage, SCHEMA.names, lambda table: _check_owner(table, location, pipeline))
+    rows: list[Row] = [row for part in parts for row in part.to_pylist()]
+    return sorted(rows, key=lambda row: row["batch"])
 
 
 def write_rows(location: str, storage: Storage, pipeline: str, rows: Sequence[Row]) -> None:
