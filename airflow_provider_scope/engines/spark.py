@@ -266,7 +266,8 @@ class ApplicationEvents:
         self._more = more
         self._error_while_waiting: ScopeProviderError | None = None
         """What went wrong here while it waited."""
-        self._warned: set[str] = set()
+        self._messages: set[str] = set()
+        """What it told already: a batch with something bad in it is read more than once."""
 
     def give(self, entries: Sequence[OffsetEntry]) -> None:
         self.batch_count += len(entries)
@@ -278,10 +279,9 @@ class ApplicationEvents:
         kind = event["event"]
         if kind == "failed":
             self.failure = SparkJobFailedError.from_dict(event["error"])
-        elif kind == "columns":
-            self._report(f"batch {event['seq']}: {event['message']}")
-        elif kind == "notice" and event["message"] not in self._warned:
-            self._warned.add(event["message"])  # once for all batches
+        elif kind == "columns" and self._is_new(message := f"batch {event['seq']}: {event['message']}"):
+            self._report(message)
+        elif kind == "notice" and self._is_new(event["message"]):  # once for all batches
             logger.warning("batch %s: %s", event["seq"], event["message"])
         elif kind == "batch":
             self.done += 1
@@ -290,6 +290,11 @@ class ApplicationEvents:
             self._report(f"batch {event['seq']}: {event['what']}, {outcome} ({event['seconds']:.1f} s)")
         elif kind == "waiting" and self._more:
             self.give(self._following(self._more))
+
+    def _is_new(self, message: str) -> bool:
+        is_new = message not in self._messages
+        self._messages.add(message)
+        return is_new
 
     def _following(self, more: More) -> Sequence[OffsetEntry]:
         """Return the batches that follow; none ends the application."""

@@ -99,16 +99,57 @@ def test_files_whose_paths_do_not_fit_are_named_and_go_aside(bench):
         {"columns": None, "bad_records": "quarantine"},
         {"infers_columns": True},
         {"infers_columns": True, "schema_evolution": "add"},
+        {"infers_columns": True, "partition_columns": "infer"},
     ],
 )
 def test_a_column_of_the_files_with_the_name_of_a_folder_is_refused(bench, changes):
     file = bench.text("d=2026-11-25/h=1/a.json", '{"id":1,"D":"x"}')
 
     with pytest.raises(InputError, match="partition_columns names, too: d"):
-        bench.run(bench.batch(0, file), format="json", **DAY, **changes)
+        bench.run(bench.batch(0, file), **{"format": "json", **DAY, **changes})
 
     assert not Path(bench.table).exists()
     assert not Path(f"{bench.table}_quarantine").exists()
+
+
+@pytest.mark.parametrize("cut", [(3,), (1, 1, 1), (2, 1)])
+def test_inferred_folders_are_texts_but_for_hints_however_files_are_cut_into_batches(bench, cut):
+    """`07` is no 7, whichever files are in the first batch; and a path may lack what others have."""
+    names = {
+        "d=2026-11-25/h=07/a.json": 1,
+        "d=2026-11-26/h=x/b.json": 2,
+        "d=2026-11-26/h=7/%72=1/c.json": 3,
+    }
+    files = [bench.text(name, f'{{"id":{number}}}') for name, number in names.items()]
+    hints: dict[str, Any] = {"infers_columns": True, "schema_evolution": "add", "schema_hints": {"d": "date"}}
+
+    ends = [sum(cut[: place + 1]) for place in range(len(cut))]
+    batches = [
+        bench.batch(seq, *files[end - size : end])
+        for seq, (end, size) in enumerate(zip(ends, cut, strict=True))
+    ]
+    plan = {"format": "json", "partition_columns": "infer", "missing_columns": "null", **hints}
+    bench.run_plan(*batches, **plan)
+
+    first, second = dt.date(2026, 11, 25), dt.date(2026, 11, 26)
+    assert bench.rows() == [
+        {"id": "1", "d": first, "h": "07", "r": None},
+        {"id": "2", "d": second, "h": "x", "r": None},
+        {"id": "3", "d": second, "h": "7", "r": "1"},
+    ]
+
+
+def test_inferred_folders_that_a_path_lacks_or_that_differ_in_case_are_refused(bench):
+    files = [bench.text("d=1/a.json", '{"id":1}'), bench.text("b.json", '{"id":2}')]
+    plan = {**JSON, "partition_columns": "infer"}
+
+    lacks = bench.failure(bench.batch(0, *files), reads=True, **plan)
+    differs = bench.failure(bench.batch(0, files[0], bench.text("D=1/c.json", '{"id":3}')), **plan)
+
+    assert isinstance(lacks, BadFileError)
+    assert "b.json: its path has no folder d=" in lacks.what
+    assert isinstance(differs, InputError)
+    assert "differ in letter case alone: d, D" in differs.what
 
 
 @pytest.mark.parametrize("changes", [{}, {"infers_columns": True, "schema_evolution": "add"}])

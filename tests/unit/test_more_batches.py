@@ -156,8 +156,11 @@ def test_an_application_waits_for_its_next_plan_for_some_time(tmp_path: Path) ->
 def test_what_is_told_of_each_batch_is_a_warning_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    events = ApplicationEvents(print)
-    for seq, message in ((0, "late rows"), (1, "late rows"), (1, "no index")):
+    reported: list[str] = []
+    events = ApplicationEvents(reported.append)
+    for seq, message in ((0, "late rows"), (1, "late rows"), (1, "no index"), (1, "no index")):
         events.take({"event": "notice", "seq": seq, "message": message})
+        events.take({"event": "columns", "seq": seq, "message": message})
 
     assert [one.getMessage() for one in caplog.records] == ["batch 0: late rows", "batch 1: no index"]
+    assert reported == ["batch 0: late rows", "batch 1: late rows", "batch 1: no index"]

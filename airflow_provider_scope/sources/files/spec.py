@@ -95,7 +95,8 @@ class FileSource(SourceSpec):
     :param schema_hints: With ``columns="infer"``: the types of single columns, in any form of ``columns``.
         They have these from the first batch on, even if no file has them yet.
     :param partition_columns: Columns whose values are in the folders of a file's path, as in
-        ``d=2026-11-25/h=07``, in any form of ``columns``.
+        ``d=2026-11-25/h=07``, in any form of ``columns``. ``"infer"`` takes all such folders, as
+        texts but for those in ``schema_hints``.
     :param options: Options of Spark's reader for the format. Those that would leave files or rows out are
         refused. CSV files have more: ``VALUES``.
     :param options_by_pattern: For CSV files of several forms: regular expression -> further options of the
@@ -113,8 +114,9 @@ class FileSource(SourceSpec):
         ``"fail"`` stops, and ``"reload"`` loads the new content too; the rows of the old content stay.
     :param extra_columns: What to do with columns of parquet, ORC and Avro files, and with keys of JSON,
         that ``columns`` does not declare: ``"fail"``, or leave them out (``"ignore"``).
-    :param missing_columns: What to do if a parquet, ORC or Avro file lacks a declared column:
-        ``"fail"``, or take NULL (``"null"``). A key that a JSON object lacks is always NULL.
+    :param missing_columns: What to do if a parquet, ORC or Avro file lacks a declared column, or a path a
+        folder of ``partition_columns``: ``"fail"``, or take NULL (``"null"``). A key that a JSON object lacks
+        is always NULL.
     :param rescued_data_column: Name of a further column of the rows, with JSON text: the keys of a record
         that are not declared, and the values that are not of their declared type, each as it stands in the
         file. The value's own column is NULL. None: such a record is a bad one.
@@ -135,7 +137,7 @@ class FileSource(SourceSpec):
     format: Annotated[FileFormat, _format] = "sstream"
     columns: Annotated[Columns, _columns] | None = None
     schema_hints: Annotated[Columns, columns_from] | None = None
-    partition_columns: Annotated[Columns, columns_from] | None = None
+    partition_columns: Annotated[Columns, _columns] | None = None
     options: Mapping[str, str] | None = None
     options_by_pattern: Annotated[Mapping[str, Mapping[str, str]], _by_pattern] | None = None
     max_files_per_trigger: Count | None = None

@@ -24,6 +24,7 @@ from airflow_provider_scope.spark.files.listing import (
 )
 from airflow_provider_scope.spark.session import emit
 from airflow_provider_scope.sql import literal, quoted
+from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,13 +88,10 @@ def without_edges(
             )
     if problems:
         raise bad_files(entry, problems)
-    if left_out:
-        more = f"; and of {len(left_out) - NAMED:,} more files" if len(left_out) > NAMED else ""
-        emit(
-            event="columns",
-            seq=entry.seq,
-            message=f"lines that are no records: {'; '.join(left_out[:NAMED])}{more}",
-        )
+    if len(left_out) > NAMED:
+        left_out[NAMED:] = [f"also of {counted(len(left_out) - NAMED, 'more file')}"]
+    for lines_of_file in left_out:
+        emit(event="columns", seq=entry.seq, message=f"lines that are no records: {lines_of_file}")
     is_record = F.col(NUMBER) > before
     if footers:
         place = F.from_json(F.lit(json.dumps(footers)), "map<string,int>")[F.col(FILE)]

@@ -13,7 +13,7 @@ from airflow_provider_scope.columns import change_text
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError, mask
 from airflow_provider_scope.protocol.bad_records import exceeded, rule_lines, text
 from airflow_provider_scope.spark import storage
-from airflow_provider_scope.spark.files import inference
+from airflow_provider_scope.spark.files import inference, partitions
 from airflow_provider_scope.spark.files.formats import BadRecord
 from airflow_provider_scope.spark.files.listing import KEPT, NAMED, SHOWN, choices, few_tasks, place_of
 from airflow_provider_scope.spark.files.quarantine import sorted_out
@@ -55,6 +55,7 @@ def _commit(
     plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]
 ) -> int | None:
     spark, entry = target.spark, transaction.entry
+    plan = partitions.inferred(plan, entry)
 
     def rows_of_unchanged_files() -> DataFrame:
         try:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
+from airflow_provider_scope.columns import INFER
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.spark.files.listing import KEPT, Problem, bad_files, literal_rows
+from airflow_provider_scope.spark.structs import repeated_names
 from airflow_provider_scope.spark.values import Converted, convert
 from airflow_provider_scope.sql import literal, quoted
 
@@ -19,23 +22,59 @@ if TYPE_CHECKING:
     from pyspark.sql import types as T  # noqa: N812
 
     from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.plan import Plan
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 """How Hive, Spark and others write NULL in a path."""
-_PATH_HINT = "move the file, or correct `partition_columns`; names are compared exactly"
+_PATH_HINT = (
+    "move the file; or correct `partition_columns`, whose names are compared exactly; or set "
+    'missing_columns="null" if paths may lack a folder'
+)
 _TYPE_HINT = "declare it as string in `partition_columns`, and use try_cast in the SELECT"
 
 
-def texts_of(path: str, names: Sequence[str]) -> list[str | None]:
-    """Read the texts that the folders of a path have for columns; None is NULL.
+def inferred(plan: Plan, entry: OffsetEntry) -> Plan:
+    """Declare the columns of all folders of a batch as texts, or as the hints say, if they are inferred.
 
-    :raises ValueError: It has none for a column, or several, or one that is not UTF-8; it says which.
+    :raises InputError: Their names differ in letter case alone, or are those of columns of the files.
     """
+    if plan.files.partition_columns != INFER:
+        return plan
+    names = list(dict.fromkeys(name for path in entry.paths for name in _folders(path)))
+    if alike := repeated_names(names):
+        raise InputError(
+            f"The folders of batch {entry.seq} have names that differ in letter case alone: "
+            f"{', '.join(alike)}.",
+            kept=KEPT,
+            do="name the folders alike; or declare the right ones in `partition_columns`",
+        )
+    hints = plan.hints
+    types = {name: hints.pop(name, "string") for name in names}
+    return replace(
+        plan,
+        source=replace(plan.files, partition_columns=types or None, schema_hints=hints or None),
+    )
+
+
+def _folders(path: str) -> dict[str, list[str]]:
+    """Read the names and the texts of the folders that have both."""
     texts: dict[str, list[str]] = {}
     for folder in path.split("/")[:-1]:
         name, sign, text = folder.partition("=")
-        if sign:
+        if name and sign:
             texts.setdefault(unquote(name), []).append(text)
+    return texts
+
+
+def texts_of(path: str, names: Sequence[str], *, allows_missing: bool = False) -> list[str | None]:
+    """Read the texts that the folders of a path have for columns; None is NULL.
+
+    :param allows_missing: Whether a column without a folder is NULL.
+    :raises ValueError: It has none for a column, or several, or one that is not UTF-8; it says which.
+    """
+    texts = _folders(path)
+    if allows_missing:
+        texts = {name: [_NULL] for name in names} | texts
     for name in names:
         if len(texts.get(name, ())) != 1:
             raise ValueError(f"its path has {'more than one' if name in texts else 'no'} folder {name}=…")
@@ -47,7 +86,9 @@ def texts_of(path: str, names: Sequence[str]) -> list[str | None]:
         raise ValueError("its path has a value that is not UTF-8 when it is decoded") from None
 
 
-def rows_of(entry: OffsetEntry, columns: T.StructType) -> list[dict[str, str | None]]:
+def rows_of(
+    entry: OffsetEntry, columns: T.StructType, *, allows_missing: bool
+) -> list[dict[str, str | None]]:
     """Read the texts of each file of a batch: ``p0``, ``p1`` and so on.
 
     :raises BadFileError: A path does not have one for each column.
@@ -55,7 +96,7 @@ def rows_of(entry: OffsetEntry, columns: T.StructType) -> list[dict[str, str | N
     problems, rows = [], []
     for path in entry.paths:
         try:
-            texts = texts_of(path, columns.names)
+            texts = texts_of(path, columns.names, allows_missing=allows_missing)
         except ValueError as err:
             problems.append(Problem(path, str(err), hint=_PATH_HINT))
         else:
@@ -77,12 +118,14 @@ def values(columns: T.StructType) -> list[str]:
     ]
 
 
-def check(spark: SparkSession, entry: OffsetEntry, columns: T.StructType) -> None:
+def check(spark: SparkSession, entry: OffsetEntry, columns: T.StructType, *, allows_missing: bool) -> None:
     """Check that the path of each file of a batch has a value for each column, of its type.
 
+    :param allows_missing: As for ``texts_of``.
     :raises BadFileError: As said.
     """
-    rows = [{"path": path, **row} for path, row in zip(entry.paths, rows_of(entry, columns), strict=True)]
+    texts_by_file = rows_of(entry, columns, allows_missing=allows_missing)
+    rows = [{"path": path, **row} for path, row in zip(entry.paths, texts_by_file, strict=True)]
     cases = []
     for place, field in enumerate(columns):
         if is_exact := _converted(place, field).is_exact:

@@ -92,7 +92,8 @@ def read(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
 
     :raises BadFileError: A file has other columns than declared, or is not of the declared form.
     """
-    return _strict(spark, entry, replace(source_for(spark, plan, entry), fails_fast=True))
+    source = source_for(spark, partitions.inferred(plan, entry), entry)
+    return _strict(spark, entry, replace(source, fails_fast=True))
 
 
 def _good(spark: SparkSession, entry: OffsetEntry, source: Source) -> DataFrame:
@@ -133,7 +134,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     if source.format in TEXT_FORMATS:
         storage.check_bzip2(spark, entry)
     if source.partitions:
-        partitions.check(spark, entry, source.partitions)
+        partitions.check(spark, entry, source.partitions, allows_missing=source.allows_missing)
     alike = by_options(entry, source)
     pieces = [piece for part, options in alike for piece in _FORMATS[source.format](spark, part, options)]
     if source.rescued_from is None:
@@ -154,7 +155,7 @@ def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -
     of_paths = to_struct(plan.partition_columns)
     partitions.check_names(of_paths, data.columns)
     if virtual_names or of_paths.fields:
-        data = _with_virtual_columns(spark, data, entry, virtual_names, of_paths)
+        data = _with_virtual_columns(spark, plan, entry, data, virtual_names)
     else:
         data = data.drop(FILE)
     result = user_sql.selected(spark, plan, data, entry.seq)
@@ -170,16 +171,14 @@ def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -
 
 
 def _with_virtual_columns(
-    spark: SparkSession,
-    data: DataFrame,
-    entry: OffsetEntry,
-    virtual_names: list[str],
-    of_paths: T.StructType,
+    spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame, virtual_names: list[str]
 ) -> DataFrame:
     """Add the columns of the paths, and the virtual columns that the SQL names, with the values of the log.
 
     Spark's own ``_metadata`` is percent-encoded and shows the state at planning.
     """
+    of_paths = to_struct(plan.partition_columns)
+    texts_by_file = partitions.rows_of(entry, of_paths, allows_missing=plan.files.missing_columns == "null")
     path = getattr(spark._jvm, "org.apache.hadoop.fs.Path")  # noqa: SLF001 - as Spark encodes it
     rows = [
         {
@@ -190,7 +189,7 @@ def _with_virtual_columns(
             "modified": file.modified_ms,
             **texts,
         }
-        for file, texts in zip(entry.files, partitions.rows_of(entry, of_paths), strict=True)
+        for file, texts in zip(entry.files, texts_by_file, strict=True)
     ]
     sizes_and_times = "source_file_length bigint, created bigint, modified bigint"
     kinds = ["_scope_key string, source_file_uri string", sizes_and_times, *partitions.text_columns(of_paths)]
