@@ -507,8 +507,8 @@ FORMS = {"_de": {"sep": ";"}, "_us": {}}
         ({"rescued_data_column": "_r", "columns": None}, "declare `columns`, or set columns='infer'"),
         ({"rescued_data_column": "_r", "extra_columns": "ignore"}, "leave extra_columns out"),
         *(
-            ({"rescued_data_column": "_r", "format": kind}, "it is for CSV, JSON and parquet files")
-            for kind in ("orc", "avro", "text", "sstream")
+            ({"rescued_data_column": "_r", "format": kind}, "it is for CSV, JSON, parquet and Avro files")
+            for kind in ("orc", "text", "sstream")
         ),
         *(
             (

@@ -31,9 +31,9 @@ _NOT_FORMATS = {
     "xml": "Spark's reader of XML drops text without a word. Use format='text' with options={'wholetext': "
     "'true'}, and from_xml in `sql`; or convert the files to JSON before",
 }
-RESCUING_FORMATS = ("csv", "json", "parquet")
+RESCUING_FORMATS = ("csv", "json", "parquet", "avro")
 """Formats for which ``rescued_data_column`` is possible."""
-_ONLY_RESCUED = "leave it out: it is for CSV, JSON and parquet files"
+_ONLY_RESCUED = "leave it out: it is for CSV, JSON, parquet and Avro files"
 RESCUED_PATH = "_file_path"
 """The key of a file's path in rescued data."""
 INFERRED_FORMATS = ("csv", "json")

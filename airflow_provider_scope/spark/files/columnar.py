@@ -16,11 +16,10 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.delta.schema import keeps_values
 from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import avro_schema, footers, listing
-from airflow_provider_scope.spark.files.formats import Check, Records, json_of, json_of_value, rescuing
+from airflow_provider_scope.spark.files.formats import Check, Records, json_of, rescuing_columns, rules_inside
 from airflow_provider_scope.spark.files.listing import Problem, bad_files, unreadable_footers
 from airflow_provider_scope.spark.session import SPARK_ERRORS, in_utc, short_cause
 from airflow_provider_scope.spark.structs import bare_type, map_leaves, merge_types, type_text
-from airflow_provider_scope.spark.values import Converted, convert_inside
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def _read(
         rescued = _rescued(shape, columns) if source.rescued_from else []
         taken = {field.name.lower() for field in rescued}
         fitting = T.StructType([field for field in columns if field.name.lower() not in taken])
-        layout, sqls = _plan(shape, fitting)
+        layout, sqls = _plan(shape, fitting, _as_in_file if source.format == "avro" else _as_read)
         layout = T.StructType([*layout, *rescued])
         values_that_fit = dict(zip(fitting.names, sqls, strict=True))
         nulls = {field.name: f"CAST(NULL AS {type_text(field.dataType)})" for field in columns}
@@ -107,33 +106,45 @@ def _read(
         if source.format == "orc" and "timestamp" in columns_read.simpleString():
             rows = in_utc(rows)
         # 35 digits: Spark would cut both sides to six to compare 38 with 38. `%` takes several times as long.
-        exact = _rules(columns_read, _TIMES, "CAST({0} AS decimal(35,6)) = {0}") if may_be_cut else []
+        exact = rules_inside(columns_read, _TIMES, "CAST({0} AS decimal(35,6)) = {0}") if may_be_cut else []
         if exact:
             digits = listing.load(spark, source.format, paths, options, _with_digits(layout))
             cut += _with_nanoseconds(digits, exact)
         typed = list(zip(columns.names, values, strict=True))
-        fine = {name: quoted(name) for name, value in typed if value.startswith(_MICROS)}
-        checks = [
-            Check(f"{name} {_TOO_FINE}", f"({value} IS NULL OR {value} % 1000 = 0)", value)
-            for name, value in fine.items()
-        ]
+        taken = {name.lower() for name in names}
+        of_files = [pair for pair in typed if pair[0].lower() not in taken]
+        rules = _rules(columns, of_files, decimals=bool(reader_schema))
+        checks = [] if source.rescued_from else [*rules.values()]
         if source.format == "orc" and not is_calendar_known:
-            passes = _rules(columns_read, (T.DateType, *_TIMES), "{0} >= DATE'1582-10-15'")
+            passes = rules_inside(columns_read, (T.DateType, *_TIMES), "{0} >= DATE'1582-10-15'")
             checks += [Check(f"{name} {_TOO_OLD}", sql, quoted(name)) for name, sql in passes]
-        if reader_schema:
-            passes = _rules(columns, (T.DecimalType,), "try_cast({0} AS {1}) IS NOT NULL")
-            checks += [
-                Check(f"{name} is not {columns[name].dataType.simpleString()}", sql, quoted(name), _NO_TYPE)
-                for name, sql in passes
-            ]
         read = Records(rows, checks, json_of(*map(quoted, columns_read.names)), typed)
-        if names:
-            texts = ", ".join(f"{literal(name)}, {_text_of(layout[name])}" for name in names)
-            read = rescuing(read, f"map({texts})", dict.fromkeys(names, "false"), columns.names)
+        if source.rescued_from:
+            fits = {name: rule.passes for name, rule in rules.items()} | dict.fromkeys(names, "false")
+            read = rescuing_columns(read, layout, fits, columns.names)
         pieces.append(read)
     if cut:
         raise bad_files(entry, cut)
     return pieces
+
+
+def _rules(columns: T.StructType, values: Sequence[tuple[str, str]], *, decimals: bool) -> dict[str, Check]:
+    """Make the rules for values of a type that fits: at most one for a column.
+
+    :param values: Columns, and SQL of their typed values.
+    :param decimals: Whether decimals may have more digits than their type has.
+    """
+    fine = {name: quoted(name) for name, value in values if value.startswith(_MICROS)}
+    rules = {
+        name: Check(f"{name} {_TOO_FINE}", f"({value} IS NULL OR {value} % 1000 = 0)", value)
+        for name, value in fine.items()
+    }
+    if decimals:
+        fields = T.StructType([columns[name] for name, _ in values])
+        for name, sql in rules_inside(fields, (T.DecimalType,), "try_cast({0} AS {1}) IS NOT NULL"):
+            rule = f"{name} is not {columns[name].dataType.simpleString()}"
+            rules[name] = Check(rule, sql, quoted(name), _NO_TYPE)
+    return rules
 
 
 _TIMES = (T.TimestampType, T.TimestampNTZType)
@@ -174,24 +185,6 @@ def _with_nanoseconds(rows: DataFrame, passes: Sequence[tuple[str, str]]) -> lis
     return [Problem(file, "; ".join(messages), hint=hint) for file, messages in faults.items()]
 
 
-def _rules(columns: T.StructType, kinds: tuple[type[T.DataType], ...], rule: str) -> list[tuple[str, str]]:
-    """List the columns with values of some types at any depth, and SQL that all of these pass a rule.
-
-    :param rule: SQL with ``{0}`` for the value, and ``{1}`` for its type. NULL passes.
-    """
-
-    def leaf(value: str, kind: T.DataType) -> Converted:
-        return Converted(value, rule.format(value, type_text(kind)) if isinstance(kind, kinds) else None)
-
-    rules = []
-    for field in columns:
-        name = quoted(field.name)
-        passes = convert_inside(name, field.dataType, leaf, checks_keys=True).is_exact
-        if passes:
-            rules.append((field.name, f"({name} IS NULL OR {passes})"))
-    return rules
-
-
 def _rescued(shape: Shape, columns: T.StructType) -> list[T.StructField]:
     """List the columns of some files that are not declared, or not of the declared type, as they are read."""
     declared = {field.name.lower(): field for field in columns}
@@ -202,20 +195,14 @@ def _rescued(shape: Shape, columns: T.StructType) -> list[T.StructField]:
     ]
 
 
-def _text_of(field: T.StructField) -> str:
-    """Write SQL of the text of a value: JSON of what has values inside, base64 of bytes, else a CAST."""
-    name = quoted(field.name)
-    if isinstance(field.dataType, T.BinaryType):
-        return f"base64({name})"
-    if isinstance(field.dataType, (T.StructType, T.ArrayType, T.MapType)):
-        return json_of_value(name)
-    return f"CAST({name} AS string)"
-
-
-def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]:
+def _plan(
+    shape: Shape, columns: T.StructType, type_inside: Callable[[T.DataType, T.DataType], T.DataType]
+) -> tuple[T.StructType, list[str]]:
     """Choose the columns to ask Spark for, and write SQL of each value.
 
     Where Spark takes columns by position, the layout has all columns of the file, in its order.
+
+    :param type_inside: Gives the type to ask for inside another, for the declared one and the file's.
     """
     read = {field.name.lower(): field.dataType for field in shape.columns}
     nanoseconds = {name.lower() for name in shape.nanoseconds}
@@ -232,7 +219,7 @@ def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]
         if file_type is None:
             kind = field.dataType
         elif isinstance(file_type, (T.StructType, T.ArrayType, T.MapType)):
-            kind = cast("T.DataType", merge_types(field.dataType, file_type, _as_read))
+            kind = cast("T.DataType", merge_types(field.dataType, file_type, type_inside))
         else:
             kind = file_type
         layout = layout.add(field.name, kind)
@@ -249,6 +236,9 @@ def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]
 _DECLARE = (
     'declare it; or leave `columns` out and name the columns in the SELECT; or set extra_columns="ignore"'
 )
+_DECLARE_IT = "declare it as this: keys of JSON are texts, so it cannot be rescued"
+_NO_KEY = re.compile(r"\bmap<(?!(?:string|boolean|(?:tiny|small|big)?int|float|double|decimal\([\d,]+\)),)")
+"""A map in a type of Spark's as text, of whose keys Spark's JSON has other texts than they are, or none."""
 _ALLOW = 'set missing_columns="null" if files may lack it; or leave `columns` out'
 _NOT_OF_SPARK = (
     'declare the other columns in `columns`, and set extra_columns="ignore"; or write the files with another '
@@ -314,6 +304,12 @@ def _differences(
     declared_names = {field.name.lower() for field in declared}
     unknown = {name.lower() for name in shape.unknown}
     differences = _not_of_spark(shape, declared_names if ignores_extra else None)
+    if rescues:
+        differences += [
+            (f"{field.name} is {field.dataType.simpleString()}, which rescued data cannot hold", _DECLARE_IT)
+            for field in _rescued(shape, declared)
+            if _NO_KEY.search(field.dataType.simpleString())
+        ]
     if shape.has_union:
         return differences
     if not ignores_extra and not rescues:
@@ -375,13 +371,14 @@ def _wider(first: T.DataType, second: T.DataType) -> T.DataType | None:
 
 
 def _as_read(kind: T.DataType, read: T.DataType) -> T.DataType:
-    # Spark gives ORC's times as instants, and Avro's decimals with all digits, and can be asked for nothing
-    # else.
+    # Spark gives ORC's times as instants, and can be asked for nothing else.
     is_clock = isinstance(read, T.TimestampType) and isinstance(kind, T.TimestampNTZType)
-    is_wide = (
-        isinstance(read, T.DecimalType) and isinstance(kind, T.DecimalType) and _common(read, kind) != kind
-    )
-    return read if is_clock or is_wide else kind
+    return read if is_clock else kind
+
+
+def _as_in_file(_: T.DataType, read: T.DataType) -> T.DataType:
+    # Spark's reader of Avro widens hardly any type: a CAST does.
+    return read
 
 
 # ---- footers ----

@@ -16,8 +16,8 @@ from airflow_provider_scope.exceptions import BadRecordError, mask
 from airflow_provider_scope.expectations import LEVEL_HINT, RULE_HINT
 from airflow_provider_scope.sources.files.spec import RESCUED_PATH
 from airflow_provider_scope.spark.files.listing import FILE, KEPT, SHOWN, load, number_in_file
-from airflow_provider_scope.spark.structs import to_struct
-from airflow_provider_scope.spark.values import INSTANT_FORMAT, Converted, convert
+from airflow_provider_scope.spark.structs import to_struct, type_text
+from airflow_provider_scope.spark.values import INSTANT_FORMAT, Converted, convert, convert_inside
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -283,6 +283,64 @@ def rescuing(read: Records, texts: str, fits: Mapping[str, str], declared: Seque
     ]
     rescued = f"nullif(to_json(map_filter({texts}, (k, v) -> {is_left})), '{{}}')"
     return replace(read, rows=rows, values=values, rescued=rescued)
+
+
+def rescuing_columns(
+    read: Records, layout: T.StructType, fits: Mapping[str, str], declared: Sequence[str]
+) -> Records:
+    """Rescue typed values that do not fit, as their texts.
+
+    :param read: As for ``rescuing``.
+    :param layout: The columns as they are read.
+    :param fits: Column of the layout -> SQL for whether its value of a record fits; all others do.
+    :param declared: The columns.
+    """
+    if not fits:
+        return read
+    fields = T.StructType([layout[name] for name in fits])
+    texts = {field.name: _text_of(field) for field in fields}
+    checks = [
+        Check(
+            f"{name} {_NO_TEXT}", f"({fits[name]} OR {sql})", f"make_valid_utf8({texts[name]})", _NO_TEXT_HINT
+        )
+        for name, sql in rules_inside(fields, (T.StringType,), "is_valid_utf8({0})")
+    ]
+    pairs = ", ".join(f"{literal(name)}, {text}" for name, text in texts.items())
+    return rescuing(replace(read, checks=[*read.checks, *checks]), f"map({pairs})", fits, declared)
+
+
+_NO_TEXT = "has bytes that are not UTF-8, which rescued data cannot hold"
+_NO_TEXT_HINT = "declare it as string: a column keeps its bytes"
+
+
+def _text_of(field: T.StructField) -> str:
+    """Write SQL of the text of a value: JSON of what has values inside, base64 of bytes, else a CAST."""
+    name = quoted(field.name)
+    if isinstance(field.dataType, T.BinaryType):
+        return f"base64({name})"
+    if isinstance(field.dataType, (T.StructType, T.ArrayType, T.MapType)):
+        return json_of_value(name)
+    return f"CAST({name} AS string)"
+
+
+def rules_inside(
+    columns: T.StructType, kinds: tuple[type[T.DataType], ...], rule: str
+) -> list[tuple[str, str]]:
+    """List the columns with values of some types at any depth, and SQL that all of these pass a rule.
+
+    :param rule: SQL with ``{0}`` for the value, and ``{1}`` for its type. NULL passes.
+    """
+
+    def leaf(value: str, kind: T.DataType) -> Converted:
+        return Converted(value, rule.format(value, type_text(kind)) if isinstance(kind, kinds) else None)
+
+    rules = []
+    for field in columns:
+        name = quoted(field.name)
+        passes = convert_inside(name, field.dataType, leaf, checks_keys=True).is_exact
+        if passes:
+            rules.append((field.name, f"({name} IS NULL OR {passes})"))
+    return rules
 
 
 def is_fit(column: str, value: str) -> str:
