@@ -27,6 +27,7 @@ _OF_A_SETTING = re.compile(
 _LIKE_A_SETTING = re.compile(
     r"flag can be true or false|must be a positive number|to unknown queue|java\.lang\.NumberFormatException"
     r"|ClassNotFoundException|driver runs in Python|Must specify the \w+ container image"
+    r"|Cannot run program \"[^\"]*\"[^:]*: error=2,"
 )
 """Texts about a setting to which Spark gives no error condition."""
 _OF_A_JOB = "Job aborted"
@@ -133,6 +134,8 @@ def _thrown(lines: Sequence[str]) -> list[str]:
     out_of_memory = [text for _, text in exceptions if text.startswith("java.lang.OutOfMemoryError")][:1]
     heads = [number for number, (how, _) in enumerate(exceptions) if how != "Caused by: "]
     last_chain = exceptions[heads[-1] :] if heads else exceptions
+    if len(last_chain) > 1 and last_chain[-1][1].startswith("java.io.IOException: error="):
+        last_chain.pop()  # the one before has this text, and the program that cannot be run
     return [*out_of_memory, *(text for _, text in (*last_chain[:1], *last_chain[-1:]))]
 
 

@@ -28,6 +28,7 @@ from airflow_provider_scope.spark.files import file_slice, inference
 from airflow_provider_scope.spark.files.listing import KEPT, NOT_SEEN
 from airflow_provider_scope.spark.session import (
     SPARK_ERRORS,
+    check_delta,
     copy_events,
     emit,
     leave_out_numpy,
@@ -67,6 +68,7 @@ def main(arguments: list[str]) -> int:
     path, *options = arguments
     with server.opened() as spark:
         try:
+            check_delta(spark)
             load_log_store(spark)
             most = WAITS_ON_CLUSTER_SECONDS if plans.REPORT in options else WAITS_SECONDS
             for number in itertools.count() if plans.MORE in options else (0,):

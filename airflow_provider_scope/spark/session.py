@@ -14,10 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, DeltaJarsError, InputError
 from airflow_provider_scope.failures import CAUSE_LENGTH
 from airflow_provider_scope.spark import settings
 from airflow_provider_scope.spark.plan import EVENT
@@ -263,6 +264,24 @@ public class ConditionalLogStore extends io.delta.storage.S3SingleDriverLogStore
     }
 }
 """
+
+
+_DELTA_LOG = "org.apache.spark.sql.delta.DeltaLog"
+
+
+def check_delta(spark: SparkSession) -> None:
+    """Check that this Spark has Delta's jars: without them, a package of Java would not be callable.
+
+    :raises DeltaJarsError: It has not.
+    """
+    # By its whole name: for each part of it, Java would look through all jars.
+    if isinstance(getattr(spark._jvm, _DELTA_LOG), JavaPackage):  # noqa: SLF001 - no Python API
+        raise DeltaJarsError(
+            f"This Spark {spark.version} has no class {_DELTA_LOG}: Delta's jars are not on its machine.",
+            kept=NO_ROW_WRITTEN,
+            do="leave `packages` and `jars` out, so that they are downloaded, or correct `jars`; "
+            "with `packages=()`, put them on the machines of the cluster",
+        )
 
 
 def load_log_store(spark: SparkSession) -> None:

@@ -160,6 +160,18 @@ IN_SPARK = {
         do=("sql",),
     ),
 }
+NO_JARS = "a machine without Delta's jars"
+OF_SUBMISSION = {
+    NO_JARS: Mistake(
+        {},
+        {"engine": {"packages": (), "server": "never"}},
+        error="DeltaJarsError",
+        what=("has no class org.apache.spark.sql.delta.DeltaLog",),
+        kept="the table; no row of this batch was written, and the batch stays logged",
+        do=("`packages` and `jars`",),
+        tries=2,
+    )
+}
 
 WITHOUT_FILES = {
     "an empty folder": ("empty", 0, "0 files: file://~/empty holds no file"),
@@ -284,6 +296,7 @@ def test_no_file_is_no_error_but_is_said(run_dag, home, case, capfd):
     [
         *((name, False) for name in IN_SPARK),
         pytest.param("a value of another type", True, marks=pytest.mark.loads),
+        pytest.param(NO_JARS, True, marks=pytest.mark.loads),
     ],
 )
 def test_a_mistake_that_spark_finds(run_dag, home, name, capfd, request, *, is_submitted):
@@ -291,7 +304,7 @@ def test_a_mistake_that_spark_finds(run_dag, home, name, capfd, request, *, is_s
     if not is_submitted:
         request.getfixturevalue("warm_spark")
 
-    run_of(IN_SPARK[name], home, run_dag, capfd)
+    run_of({**IN_SPARK, **OF_SUBMISSION}[name], home, run_dag, capfd)
 
     assert not DeltaTable.is_deltatable(str(home / "table"))
     log = home / "table" / "_checkpoint"

@@ -164,6 +164,19 @@ def test_the_last_condition_decides_because_it_is_the_innermost():
             "java.lang.OutOfMemoryError: Java heap space; Job 0 cancelled because SparkContext was shut down",
             False,
         ),
+        (
+            (
+                "26/11/27 14:49:21 ERROR ApplicationMaster: Uncaught exception: \n"
+                "org.apache.spark.SparkException: Exception thrown in awaitResult: \n\tat x\n"
+                'Caused by: java.io.IOException: Cannot run program "/no/python": error=2, No such file\n'
+                "\tat x\nCaused by: java.io.IOException: error=2, No such file\n\tat x"
+            ),
+            (
+                "Exception thrown in awaitResult:; java.io.IOException: Cannot run program "
+                '"/no/python": error=2, No such file'
+            ),
+            True,
+        ),
         ("Error: it is bad", "Error: it is bad", False),
         (
             "ModuleNotFoundError: No module named 'delta'",
