@@ -58,6 +58,9 @@ cpu = time.process_time() - cpu + spark.ru_utime + spark.ru_stime
 print("seconds", time.monotonic() - began, cpu)
 """
 
+Times = tuple[float, float]
+"""Wall time and CPU time, in seconds."""
+WAYS = ("ours", "default", "tuned", "alone", "limit")
 STREAMING = """
 import sys
 from pyspark.sql import SparkSession
@@ -128,7 +131,7 @@ def submit(script: Path, conf: dict[str, str], arguments: list[str]) -> list[str
     return [*command, str(script), *arguments]
 
 
-def timed(command: list[str], log: Path) -> tuple[float, float]:
+def timed(command: list[str], log: Path) -> Times:
     """Run a command to its end and give its wall time and its CPU time, or those that it says itself."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -148,6 +151,18 @@ def same_rows(table: Path, files: int, rows: int) -> bool:
     return bool(len(ids) == files * rows and pc.count_distinct(ids).as_py() == files * rows)
 
 
+def print_ratios(times: dict[str, list[Times]], starts: dict[str, Times]) -> None:
+    """Print what was measured against each other, by CPU time and by wall time."""
+    for part, unit in ((1, " of CPU time"), (0, "")):
+        medians = {way: statistics.median(run[part] for run in runs) for way, runs in times.items()}
+        if "limit" in medians:
+            for way, start in starts.items():
+                ratio = (medians[way] - start[part]) / medians["limit"]
+                print(f"{way}, once Spark has started: {ratio:.1f} times the limit{unit}")
+        for way in {"default", "tuned"} & medians.keys():
+            print(f"ratio {way} {medians[way] / medians['ours']:.2f}{unit}")
+
+
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
@@ -155,11 +170,12 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1000, help="rows in each file")
     parser.add_argument("--files-per-batch", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="those to measure; ours always")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ingest-benchmark-"))
     landing, log = folder / "landing", folder / "spark.log"
     land(landing, args.files, args.rows)
-    land(folder / "one", 1, args.rows)
+    land(folder / "one", 1, min(args.rows, 1000))
     for name, text in (
         ("ours.py", OURS),
         ("streaming.py", STREAMING),
@@ -172,9 +188,7 @@ def main() -> int:
     }
     tuned = {**application.REQUIRED_CONF, **application.LOCAL_CONF}
     per_batch = str(args.files_per_batch)
-    times: dict[str, list[tuple[float, float]]] = {
-        way: [] for way in ("ours", "default", "tuned", "alone", "limit")
-    }
+    times: dict[str, list[Times]] = {way: [] for way in WAYS if way in {"ours", *args.ways}}
 
     def command(way: str, files: Path, table: Path) -> list[str]:
         arguments = [str(files), str(table), per_batch]
@@ -185,8 +199,8 @@ def main() -> int:
         script = folder / ("alone.py" if way == "alone" else "streaming.py")
         return submit(script, delta if way == "default" else tuned, [*arguments, f"{table}-checkpoint"])
 
-    starts = {}
-    for way in ("ours", "alone"):
+    starts: dict[str, Times] = {}
+    for way in ("ours", "alone")[: 2 if "alone" in times else 1]:
         starts[way] = timed(command(way, folder / "one", folder / f"{way}-one"), log)
         print(f"{way}, one file {starts[way][0]:.1f} s {starts[way][1]:.1f} s of CPU", flush=True)
     print(f"{args.files:,} files of {args.rows:,} rows, {per_batch} in a batch, {os.cpu_count()} cores")
@@ -206,12 +220,7 @@ def main() -> int:
         shutil.rmtree(folder)
     else:
         print(f"kept for a look: {folder}")
-    for part, unit in ((1, " of CPU time"), (0, "")):
-        medians = {way: statistics.median(run[part] for run in runs) for way, runs in times.items()}
-        ours, alone = ((medians[way] - start[part]) / medians["limit"] for way, start in starts.items())
-        print(f"once Spark has started {ours:.1f} times the limit, Spark alone {alone:.1f} times{unit}")
-        default, tuned_ratio = medians["default"] / medians["ours"], medians["tuned"] / medians["ours"]
-        print(f"ratio default {default:.2f}, ratio tuned {tuned_ratio:.2f}{unit}")
+    print_ratios(times, starts)
     return 0 if correct else 1
 
 
