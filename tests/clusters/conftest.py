@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import requests
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.yarn import ADDRESS
@@ -38,7 +39,14 @@ POD = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
 }
-CONF = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "1"}
+YOUNG_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""An application of a few rows ends before Java's optimizing compiler gives back what it takes."""
+CONF = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.driver.extraJavaOptions": YOUNG_JAVA,
+    "spark.executor.extraJavaOptions": YOUNG_JAVA,
+}
 
 
 @dataclass
@@ -88,18 +96,31 @@ class Cluster:
     def has_table(self) -> bool:
         return any(name.endswith(".json") for name in self.files("table/_delta_log"))
 
-    def operator(self, **more: Any) -> DeltaIncrementalIngestOperator:
+    def arguments(self, **more: Any) -> dict[str, Any]:
+        """Return the arguments of a task that loads the files into the table."""
         shared = {} if "://" in self.place("") else {"shared_folders": [self.place("")]}
-        return DeltaIncrementalIngestOperator(
-            **{
-                "task_id": "load",
-                "delta_location": self.place("table"),
-                "source": {"roots": self.place("in"), "format": "parquet"},
-                "engine": {"spark_conn_id": self.conn_id, "conf": {**CONF, **self.conf}, **shared},
-                "poll_interval": 0.5,
-                **more,
-            }
-        )
+        return {
+            "task_id": "load",
+            "delta_location": self.place("table"),
+            "source": {"roots": self.place("in"), "format": "parquet"},
+            "engine": {"spark_conn_id": self.conn_id, "conf": {**CONF, **self.conf}, **shared},
+            "poll_interval": 0.5,
+            **more,
+        }
+
+    def operator(self, **more: Any) -> DeltaIncrementalIngestOperator:
+        return DeltaIncrementalIngestOperator(**self.arguments(**more))
+
+    def land_people(self, rows: int) -> None:
+        """Put a table where the source of `in_turn` is."""
+        ids = [*range(rows)]
+        write_deltalake(str(self.folder / "people"), pa.table({"id": ids, "at": ids}))
+        self.publish("people")
+
+    def in_turn(self, **more: Any) -> dict[str, Any]:
+        """Return the arguments of a task that loads these rows by a cursor, each in a batch of its own."""
+        source = {"table": self.place("people"), "cursor": {"column": "at"}, "max_rows_per_batch": 1}
+        return self.arguments(source=source, **more)
 
     def manager(self) -> Any:
         return assembly.manager_of(connection_of(self.conn_id), None, Path("/dev/null"))
@@ -118,10 +139,10 @@ class Cluster:
 
     def drivers(self) -> list[psutil.Process]:
         """Return the processes of Java that run a plan of this folder."""
-        plan = f"{self.place('table')}/_checkpoint/plans/"
+        plans = re.compile(f"{re.escape(self.place(''))}[^ ]*/_checkpoint/plans/")
         processes = psutil.process_iter(["name", "cmdline"])
         java = [process for process in processes if process.info["name"] == "java"]
-        return [process for process in java if plan in " ".join(process.info["cmdline"] or ())]
+        return [process for process in java if plans.search(" ".join(process.info["cmdline"] or ()))]
 
 
 @dataclass
@@ -188,6 +209,7 @@ def kubernetes_plane() -> Iterator[kubernetes.Kubernetes]:
 def cluster(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Cluster]:
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", YOUNG_JAVA)
     if request.param == "livy":
         server = request.getfixturevalue("livy_server")
         connection = {"conn_type": "livy", "host": "127.0.0.1", "port": server.port}

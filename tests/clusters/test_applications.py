@@ -253,26 +253,13 @@ def test_rows_of_a_cursor_a_feed_and_a_merge_come_through(run_dag, cluster, tmp_
     assert loaded("versions") == [(1, "a"), (2, "b"), (2, "c")]
 
 
-def in_turn(cluster, rows=0, **more):
-    """Return a task that loads rows by a cursor, each in a batch of its own.
-
-    :param rows: How many are put into the source before.
-    """
-    if rows:
-        write_deltalake(
-            str(cluster.folder / "people"), pa.table({"id": [*range(rows)], "at": [*range(rows)]})
-        )
-        cluster.publish("people")
-    source = {"table": cluster.place("people"), "cursor": {"column": "at"}, "max_rows_per_batch": 1}
-    return cluster.operator(source=source, **more)
-
-
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_batches_that_follow_from_each_other_go_on_in_one_application(
     run_dag, cluster, waits_elsewhere, deferrable
 ):
+    cluster.land_people(3)
     with DAG("in_turn", schedule=None) as dag:
-        in_turn(cluster, 3, deferrable=deferrable)
+        cluster.operator(**cluster.in_turn(deferrable=deferrable))
 
     run = run_dag(dag)
 
@@ -298,7 +285,8 @@ def test_an_application_that_is_killed_while_it_waits_is_followed_by_another_one
 
     monkeypatch.setattr(ClusterEngine, "_give", kills)
 
-    in_turn(cluster, 3).execute(a_context())
+    cluster.land_people(3)
+    cluster.operator(**cluster.in_turn()).execute(a_context())
 
     assert len(cluster.jobs()) == 2
     assert cluster.rows() == [0, 1, 2]
@@ -311,12 +299,13 @@ def test_a_worker_that_dies_while_its_application_waits_is_followed_by_one_that_
     def dies(*_):
         raise KilledError
 
+    cluster.land_people(3)
     with monkeypatch.context() as patch:
         patch.setattr(ClusterEngine, "_give", dies)
         with pytest.raises(KilledError):
-            in_turn(cluster, 3).execute(a_context())
+            cluster.operator(**cluster.in_turn()).execute(a_context())
 
-    in_turn(cluster).execute(a_context())
+    cluster.operator(**cluster.in_turn()).execute(a_context())
 
     assert len(cluster.jobs()) == 1
     assert cluster.rows() == [0, 1, 2]

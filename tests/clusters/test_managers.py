@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -13,9 +14,9 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_provider_scope.engines.livy import Livy
-from airflow_provider_scope.exceptions import SparkJobFailedError
+from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError
 from airflow_provider_scope.waiting import outcome
-from tests.clusters.conftest import a_context
+from tests.clusters.conftest import CONF, a_context
 from tests.support import yarn
 from tests.support.processes import eventually
 
@@ -134,6 +135,42 @@ def test_a_queue_that_does_not_exist_fails_the_task_for_good(cluster, monkeypatc
     assert cluster.rows() == [1]
 
 
+OLD_PYTHON = """#!/bin/sh
+exec {python} -c '
+import runpy, sys
+sys.version_info = (3, 9, 18, "final", 0)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")' "$@"
+"""
+"""Says that it is an older one when it runs a script."""
+
+
+@pytest.mark.parametrize("cluster", [pytest.param("yarn", marks=pytest.mark.yarn)], indirect=True)
+def test_what_the_machines_of_a_cluster_lack_is_named_and_changes_nothing(cluster, tmp_path):
+    cluster.land(1)
+    python = tmp_path / "python"
+    python.write_text(OLD_PYTHON.format(python=sys.executable))
+    python.chmod(0o755)
+    lacking = {
+        'Cannot run program "/no/such/python"': {"conf": {**CONF, "spark.pyspark.python": "/no/such/python"}},
+        "Spark's driver runs in Python 3.9.18 here, and needs 3.11": {
+            "conf": {**CONF, "spark.pyspark.python": str(python)}
+        },
+        "Delta's jars are not on its machine": {"jars": ["local:///no/such/delta.jar"], "packages": ()},
+        "/no/such/cluster.jar": {"jars": ["hdfs:///no/such/cluster.jar"]},
+    }
+
+    for text, engine in lacking.items():
+        with pytest.raises((AirflowFailException, ScopeProviderError)) as failed:
+            cluster.operator(engine={"spark_conn_id": "cluster", **engine}).execute(a_context())
+        assert text in str(failed.value)
+        assert "\nWhat to do: " in str(failed.value)
+        assert not cluster.has_table()
+    cluster.operator().execute(a_context())
+
+    assert cluster.rows() == [1]
+
+
 @pytest.mark.parametrize("cluster", [pytest.param("kubernetes", marks=pytest.mark.kubernetes)], indirect=True)
 def test_a_pod_that_cannot_start_says_so_and_is_deleted_when_the_time_of_its_task_is_over(cluster, caplog):
     cluster.land(1)
@@ -185,7 +222,7 @@ def test_an_api_server_that_is_killed_while_an_application_runs_is_waited_for(cl
 )
 def test_an_executor_that_is_killed_is_replaced_and_its_rows_are_not_lost(cluster):
     cluster.land(1, 2, 3)
-    counts = "SELECT count(*) FROM range(0, 20000000000, 1, 4) WHERE id % 7 = 3"
+    counts = "SELECT count(*) FROM range(0, 2000000000, 1, 4) WHERE id % 7 = 3"
     with ThreadPoolExecutor(1) as pool:
         sql = f"SELECT d.* FROM @data d WHERE ({counts}) > 0"
         run = pool.submit(cluster.operator(sql=sql).execute, a_context())

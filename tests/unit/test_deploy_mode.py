@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +16,18 @@ from airflow.sdk import Connection
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.cluster import check_no_application
 from airflow_provider_scope.engines.submit import DEPLOY_MODE, deploy_mode
-from airflow_provider_scope.exceptions import ConnectionMissingError, InputError, ServiceUnavailableError
+from airflow_provider_scope.engines.yarn import ADDRESS
+from airflow_provider_scope.exceptions import (
+    ConnectionMissingError,
+    InputError,
+    ServiceAuthError,
+    ServiceUnavailableError,
+)
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import Checkpoint, FileSource, JdbcSource, SparkEngine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -126,6 +135,7 @@ LIVY = {"conn_type": "livy", "host": "127.0.0.1", "port": 1, "extra": {"http_ret
             id="a secret",
         ),
         pytest.param({**LIVY, "host": ""}, {}, "has host=", id="no host"),
+        pytest.param({**YARN, "host": "mesos://a"}, {}, "the master mesos://a", id="an unknown manager"),
     ],
 )
 def test_what_a_cluster_cannot_do_fails_for_good_before_anything_is_logged(
@@ -159,14 +169,70 @@ def test_a_database_is_read_by_a_driver_on_the_worker_alone(tmp_path, monkeypatc
     assert "canary" not in str(failed.value)
 
 
-def test_a_manager_that_does_not_answer_is_asked_again_by_the_next_try(tmp_path, monkeypatch):
-    monkeypatch.setenv("AIRFLOW_CONN_BIG", json.dumps(LIVY))
+YARN_AT = {**YARN, "extra": {**YARN["extra"], ADDRESS: "http://127.0.0.1:1", "http_retries": 0}}
+K8S = {**YARN, "host": "k8s://http://127.0.0.1:1", "extra": {**YARN["extra"], "http_retries": 0}}
+
+
+class Refuses(BaseHTTPRequestHandler):
+    """Takes no token for valid any more."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def refusing_port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "manager",
+    [
+        pytest.param((YARN_AT, "ask YARN for 1 application"), id="YARN"),
+        pytest.param((K8S, "ask Kubernetes for"), id="Kubernetes"),
+        pytest.param((LIVY, "ask Livy for its applications"), id="Livy"),
+    ],
+)
+@pytest.mark.parametrize("is_refused", [False, True], ids=["nobody answers", "an expired token"])
+def test_a_manager_that_does_not_answer_or_takes_no_token_is_asked_again_by_the_next_try(
+    tmp_path, monkeypatch, refusing_port, manager, is_refused
+):
+    user = {"name": "me", "user": {"token": "canary-7f"}}
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://elsewhere"}}],
+        "users": [user],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "me"}}],
+        "current-context": "c",
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    connection, doing = manager
+    text = json.dumps(connection)
+    if is_refused:
+        text = text.replace("127.0.0.1:1", f"127.0.0.1:{refusing_port}")
+        text = text.replace('"port": 1', f'"port": {refusing_port}')
+    monkeypatch.setenv("AIRFLOW_CONN_BIG", text)
     task = an_operator(tmp_path, spark_conn_id="big", shared_folders=[str(tmp_path)])
 
-    with pytest.raises(ServiceUnavailableError, match="Could not ask Livy for its applications"):
+    error = ServiceAuthError if is_refused else ServiceUnavailableError
+    with pytest.raises(error, match=f"Could not {doing}") as failed:
         task.execute(context())
 
+    assert ("401" in failed.value.what) is is_refused
+    assert failed.value.kept
+    assert failed.value.do
+    assert "canary" not in str(failed.value)
     assert not (tmp_path / "table" / "_delta_log").exists()
+    log = assembly.open_log(str(tmp_path / "table"), Checkpoint())
+    assert (log.logged(), log.committed()) == ([0], [])
 
 
 def test_a_connection_that_is_missing_is_told_in_three_parts_and_tried_again(tmp_path):
