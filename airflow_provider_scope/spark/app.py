@@ -68,7 +68,6 @@ def main(arguments: list[str]) -> int:
     path, *options = arguments
     with server.opened() as spark:
         try:
-            check_delta(spark)
             load_log_store(spark)
             most = WAITS_ON_CLUSTER_SECONDS if plans.REPORT in options else WAITS_SECONDS
             for number in itertools.count() if plans.MORE in options else (0,):
@@ -124,6 +123,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
     While a batch is written, Spark looks at the files of the next one. Commits stay in order. But columns
     that nobody declared are not known before the batches before are in the table, whoever committed them.
     """
+    check_delta(spark)
     make_exact(spark)
     if not isinstance(plan.source, FileSource):
         for name, value in settings.OF_TABLES.items():
