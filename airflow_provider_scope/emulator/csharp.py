@@ -10,6 +10,7 @@ import operator
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from math import fmod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -129,12 +130,47 @@ def relational(left: Value, token: Token, right: Value) -> Value:
     return Value("bool", nullable=False, of=of)
 
 
-def concatenation(left: Value, token: Token, right: Value) -> Value:
-    if token.text != "+" or "string" not in (left.kind, right.kind):
-        problem = f"{left.type} {token.text} {right.type} is not calculated here"
-        refuse(token, "arithmetic", problem, "use + to join texts, and no other operator")
-    head, tail = (as_text(token, side).of for side in (left, right))
-    return Value("string", nullable=False, of=lambda row: head(row) + tail(row))
+def arithmetic(left: Value, token: Token, right: Value) -> Value:
+    if token.text == "+" and "string" in (left.kind, right.kind):
+        head, tail = (as_text(token, side).of for side in (left, right))
+        return Value("string", nullable=False, of=lambda row: head(row) + tail(row))
+    kind = _promoted(token, left, right)
+    if kind not in ("int", "long", "double"):
+        refuse(
+            token,
+            "arithmetic",
+            f"{left.type} {token.text} {right.type} has no exact result here",
+            "cast both sides to int, long or double first",
+        )
+    calculate = (_DOUBLE if kind == "double" else _WHOLE)[token.text]
+    convert, first, second = float if kind == "double" else int, left.of, right.of
+
+    def of(row: Mapping[str, Any]) -> Any:
+        number, operand = first(row), second(row)
+        if number is None or operand is None:
+            return None
+        try:
+            return _in_range(kind, calculate(convert(number), convert(operand)))
+        except (ArithmeticError, ValueError) as err:
+            raise InputError(f"{number} {token.text} {operand}: {err}") from err
+
+    return Value(kind, left.nullable or right.nullable, of)
+
+
+def _quotient(number: int, divisor: int) -> int:
+    """Divide as C# does: towards zero."""
+    quotient = abs(number) // abs(divisor)
+    return quotient if (number < 0) == (divisor < 0) else -quotient
+
+
+_WHOLE: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": _quotient,
+    "%": lambda number, divisor: number - divisor * _quotient(number, divisor),
+}
+_DOUBLE = {**_WHOLE, "/": operator.truediv, "%": fmod}
 
 
 def _in_range(kind: str, value: Any) -> Any:
@@ -145,7 +181,7 @@ def _in_range(kind: str, value: Any) -> Any:
 
 
 def _promoted(token: Token, left: Value, right: Value) -> str:
-    """Return the type in which C# compares two numbers."""
+    """Return the type in which C# calculates with two numbers, or compares them."""
     kinds = {left.kind, right.kind}
     if not kinds <= set(NUMERIC):
         _mismatch(token, left, right)

@@ -16,13 +16,14 @@ from airflow_provider_scope.emulator.csharp import (
     INTEGRAL,
     NUMERIC,
     ORDERS,
+    SMALL,
     Value,
+    arithmetic,
     arrow_type,
     as_text,
     boolean,
     cast_to,
     common,
-    concatenation,
     condition,
     date_text,
     equality,
@@ -107,7 +108,8 @@ _OPERATORS: tuple[tuple[tuple[str, ...], Callable[[Value, Token, Value], Value]]
     (("&&",), boolean),
     (("==", "!="), equality),
     (tuple(ORDERS), relational),
-    (("+", "-", "*", "/", "%"), concatenation),
+    (("+", "-"), arithmetic),
+    (("*", "/", "%"), arithmetic),
 )
 """From the operators that bind most loosely to those that bind most tightly."""
 
@@ -256,10 +258,11 @@ class _QueryReader(TokenReader):
         if self.accept("!"):
             return self._negated(token, self._unary())
         if self.accept("-"):
-            if self.token.kind != "number":
-                refuse(token, "arithmetic", "a - is not calculated here", "write it before a number alone")
-            number = self._number(self.advance())
-            return replace(number, of=lambda row: -number.of(row))
+            inner = self._unary()
+            if inner.kind not in (*SMALL, "int", "long", "double"):
+                problem = f"-({inner.type}) is not supported"
+                refuse(token, "arithmetic", problem, "cast it to int, long or double")
+            return arithmetic(Value("int", nullable=False, of=lambda _: 0), token, inner)
         if target := self._cast_type():
             return cast_to(token, target, self._unary())
         return self._postfix(self._primary())

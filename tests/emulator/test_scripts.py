@@ -302,12 +302,10 @@ def test_arrays_and_maps_come_through(root, run):
 def test_a_query_computes_and_filters(root, run):
     write(root / "in/a b%20.ss", 1, 2, 3)
     (root / "in/b.ss").write_text("name,id\nx,4\n")
-    select = (
-        "SELECT id == 4 ? 14L : id AS id, name, uri FROM @data WHERE id != 2 && modified > DateTime.MinValue"
-    )
+    select = "SELECT (id + 10L) AS id, name, uri FROM @data WHERE id != 2 && modified > DateTime.MinValue"
     job = run(script("/in/a b%20.ss", "/in/b.ss", select=select))
     assert job.get("errorMessage") is None
-    assert rows(root) == [(1, "/in/a b%20.ss"), (3, "/in/a b%20.ss"), (14, "/in/b.ss")]
+    assert rows(root) == [(11, "/in/a b%20.ss"), (13, "/in/a b%20.ss"), (14, "/in/b.ss")]
 
 
 def test_a_query_that_fails_on_a_row_fails_the_job(root, run):
