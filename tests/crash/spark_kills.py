@@ -22,7 +22,15 @@ from airflow_provider_scope.exceptions import (
 )
 from tests.crash.exhaustive import State, compare
 from tests.crash.scenarios import land
-from tests.crash.spark_places import ASIDE_PLACES, MERGE_PLACES, PLACES, SOURCE_PLACES, Place, Seen
+from tests.crash.spark_places import (
+    ASIDE_PLACES,
+    IN_ORDER_PLACES,
+    MERGE_PLACES,
+    PLACES,
+    SOURCE_PLACES,
+    Place,
+    Seen,
+)
 from tests.crash.spark_sources import WORLDS, SourceWorld, world_of
 from tests.crash.spark_world import ASIDE, MAX_FILES, WRITES, Runner, SparkWorld, any_in
 from tests.crash.tally import Tally
@@ -113,7 +121,7 @@ class Disk:
 
     def __init__(self, world: SparkWorld) -> None:
         self.table = world.folder / "table"
-        self.aside = world.folder / "table_quarantine"
+        self.aside = world.beside
         self.before = self._counts()
         self.named = self._data_files()
         self.newest = self.before[1]
@@ -284,7 +292,7 @@ def unreadable_refresh(stage: SparkStage, tally: Tally) -> str:
 
 def kinds() -> dict[str, tuple[Place, ...]]:
     """Return the places of each kind of run; ``files`` is the plain one."""
-    others = {ASIDE: ASIDE_PLACES, **dict.fromkeys(WRITES, MERGE_PLACES)}
+    others = {ASIDE: ASIDE_PLACES, **dict.fromkeys(WRITES, MERGE_PLACES), "merge_in_order": IN_ORDER_PLACES}
     return {"files": PLACES, **others, **dict.fromkeys((world.name for world in WORLDS), SOURCE_PLACES)}
 
 

@@ -19,9 +19,9 @@ class Seen:
     """Data files that no commit names."""
     recorded: int
     aside: int = 0
-    """Versions of the quarantine."""
+    """Versions of the table beside: the quarantine, or the tombstones."""
     aside_stray: bool = False
-    """Data files in the quarantine before its first version."""
+    """Data files in that before its first version."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Place:
 
 
 def _no_record(logged: int, versions: int, *, stray: bool) -> Callable[[Seen], bool]:
-    return lambda seen: seen == Seen(logged, versions, stray, 0)
+    expected = (logged, versions, stray, 0)
+    return lambda seen: (seen.logged, seen.versions, seen.stray, seen.recorded) == expected
 
 
 BATCHES = 3
@@ -149,6 +150,31 @@ MERGE_PLACES = (
         now=lambda seen: seen.stray and seen.versions == 1,
     ),
 )
+
+IN_ORDER_PLACES = (
+    *MERGE_PLACES,
+    *(
+        Place(
+            f"deletes of batch {batch}, not its rows{'' if dies else ', its application alive'}",
+            "run",
+            # What lives on may have gone on meanwhile.
+            lambda seen, batch=batch, dies=dies: (  # type: ignore[misc]
+                (seen.logged, seen.recorded) == (3, 0)
+                and ((seen.versions, seen.aside) == (batch, batch + 1) or (not dies and seen.aside > batch))
+            ),
+            now=lambda seen, batch=batch: (seen.versions, seen.aside) == (batch, batch + 1),  # type: ignore[misc]
+            application=dies,
+        )
+        for batch, dies in ((0, True), (1, True), (1, False))
+    ),
+    Place(
+        "full refresh, the deletes alone",
+        "refresh",
+        lambda seen: (seen.logged, seen.versions, seen.aside) == (3, 0, 1),
+        now=lambda seen: seen.aside == 1,
+    ),
+)
+"""Of a Merge with tombstones."""
 
 SOURCE_PLACES = (
     Place("before submit", "run", _no_record(1, 0, stray=False), die_at=("replace plans/", "after")),

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from airflow_provider_scope.stores.local import LocalStorage
 from tests.crash.world import DeltaWorld
 from tests.support.faulty_storage import FaultyStorage, open_gate
 from tests.support.processes import PROJECT
-from tests.support.sequence_model import history
+from tests.support.sequence_model import history, newest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,9 +42,11 @@ if TYPE_CHECKING:
 MAX_FILES = 3
 SERVER = "SPARK_SERVER"
 """The variable that says whether a Spark that stays runs the batches, to the processes as well."""
+TOMBSTONE = "tombstone"
 WINDOW = (VALID_FROM, VALID_TO)
 MERGED = Merge(primary_key=["id"], dedup_sort=("file", "desc"), hard_delete="gone")
 IN_ORDER: dict[str, Write] = {
+    "merge_in_order": Merge(strategy="upsert", primary_key=["id"], sequence_by="at", hard_delete="gone"),
     "scd2_in_order": Scd2(merge_key=["id"], sequence_by="at", hard_delete="gone"),
 }
 WRITES: dict[str, Write] = {"merge": MERGED, "scd2": Scd2(merge_key=["id"]), **IN_ORDER}
@@ -79,16 +81,18 @@ class SparkWorld(DeltaWorld):
         kind = next((name for name in WRITES if (folder / name).exists()), "")
         self.write = WRITES.get(kind, "append")
         self.is_in_order = kind in IN_ORDER
+        self.beside = self.folder / ("table/_tombstones" if self.is_in_order else "table_quarantine")
+        """The other Delta table that a batch writes, before this one."""
 
     def rows(self) -> Counter[Row]:
         """Return the rows of the table, and those of the quarantine beside them."""
         if self.is_in_order:
-            return Counter(map(event, _read(self.folder / "table")))
+            return Counter(map(event, _read(self.folder / "table"))) + self._tombstones()
         if self.write != "append":
             return self._versions()
         found = super().rows()
         if self.puts_aside:
-            for row in _read(self.folder / "table_quarantine"):
+            for row in _read(self.beside):
                 found[row["file"], f"{row['rule']}: {row['raw']}", row["batch"]] += 1
         return found
 
@@ -107,6 +111,9 @@ class SparkWorld(DeltaWorld):
             return "SELECT id, day, source_file_uri AS file FROM @data"
         return EVENTS if self.is_in_order else KEYS
 
+    def _tombstones(self) -> Counter[Row]:
+        return Counter((TOMBSTONE, row["key"], row["sequence"], row["batch"]) for row in _read(self.beside))
+
     def check_model(self) -> None:
         """Compare the rows with those of a model that knows no batches."""
         events = defaultdict[int, list[dict[str, Any]]](list)
@@ -116,9 +123,13 @@ class SparkWorld(DeltaWorld):
                 key, is_gone = (row + n) % 5 * 4 + k, n in (4, 5) and k < 2
                 more = {"file": f"file://{path}", "gone": is_gone, "sort": None}
                 events[key].append({"id": key, "at": n * 7 % 10, **more})
-        windows = [version for rows in events.values() for version in history(rows, ["file"], None)]
-        expected = [{**row, VALID_FROM: start, VALID_TO: end} for row, start, end in windows]
-        assert self.rows() == Counter(map(event, expected)), self.rows()
+        if isinstance(self.write, Scd2):
+            windows = [version for rows in events.values() for version in history(rows, ["file"], None)]
+            expected = [{**row, VALID_FROM: start, VALID_TO: end} for row, start, end in windows]
+        else:
+            expected = [row for rows in newest([*chain(*events.values())], None) for row in rows]
+        rows = self.rows() - self._tombstones()
+        assert rows == Counter(map(event, expected)), rows
 
     def engine(self, gate: Gate) -> Any:
         return SubmitEngine(
