@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from airflow_provider_scope.exceptions import BadFileError
-from airflow_provider_scope.spark.files import footers
+from airflow_provider_scope.spark.files import columnar, footers
 
 pytestmark = pytest.mark.spark
 
@@ -40,6 +41,39 @@ def test_many_footers_are_what_each_is_alone(bench):
     assert len(set(alone[:-4])) == len(kinds) + 1
     assert all(isinstance(footer, Exception) for footer in together[-4:])
     assert list(map(type, together)) == list(map(type, alone))
+
+
+def test_the_columns_of_a_file_are_those_that_spark_infers_and_start_no_job(bench):
+    """Another type than Spark's would be read as other values; by itself Spark starts a job for a footer."""
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC).replace(tzinfo=None)
+    kinds = {"us": pa.timestamp("us"), "utc": pa.timestamp("us", "UTC"), "ns": pa.timestamp("ns")}
+    columns = {name: pa.array([now], kind) for name, kind in kinds.items()}
+    columns |= {f"i{n}": pa.array([1], kind) for n, kind in enumerate([pa.int8(), pa.uint32(), pa.uint64()])}
+    columns |= {
+        "wide": [Decimal("1.5")],
+        "bytes": [b"x"],
+        "day": [now.date()],
+        "f": pa.array([1], pa.float32()),
+    }
+    columns |= {
+        "nested": [[{"A b": {"c": [True]}}]],
+        "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())),
+    }
+    paths = [bench.parquet("x=1/odd é\n[x].parquet", **columns).path, bench.parquet("a.parquet", a=[1]).path]
+    of_spark = bench.folder / "of spark"
+    sql = "SELECT 1.50BD AS d, array(named_struct('t', current_timestamp())) AS s, id FROM range(1)"
+    bench.spark.sql(sql).write.parquet(f"file://{of_spark}")
+    paths += [f"file://{path}" for path in of_spark.glob("*.parquet")]
+    conf = bench.spark._jsparkSession.sessionState().newHadoopConf()
+    scheduler = bench.spark.sparkContext._jsc.sc().dagScheduler()
+    jobs = scheduler.numTotalJobs()
+
+    read = [columnar._columns(bench.spark, "parquet", conf, path) for path in paths]
+
+    assert scheduler.numTotalJobs() == jobs
+    alone = bench.spark.read.format("parquet").option("__globPaths__", "false")
+    assert read == [(alone.load(path).schema, {}) for path in paths]
+    assert scheduler.numTotalJobs() == jobs + len(paths)
 
 
 def test_one_bad_file_among_many_is_named(bench):
