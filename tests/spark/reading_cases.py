@@ -514,6 +514,12 @@ PARQUET = [
         plan={"missing_columns": "null"},
     ),
     parquet("a narrower type", {"v": pa.array([1], pa.int32())}, [(1,)], {"v": "bigint"}),
+    parquet(
+        "narrower types inside others",
+        {"v": [[1, None]], "s": [{"a": [0.5], "m": 7}]},
+        [([Decimal("1.0000000000"), None], {"a": [0.5], "m": Decimal(7)})],
+        {"v": "array<decimal(38,10)>", "s": "struct<a:array<double>,m:decimal(20,0)>"},
+    ),
     parquet("a wider type", {"v": pa.array([1], pa.int64())}, "v is bigint, declared is int", {"v": "int"}),
     parquet("text where a number is declared", {"v": ["1"]}, "v is string, declared is int", {"v": "int"}),
     parquet(
@@ -614,6 +620,12 @@ ORC = [
     ),
     orc("a declared column is missing", {"name": ["A"]}, "it has no column id", KEYS),
     orc("a narrower type", {"v": pa.array([1], pa.int32())}, [(1,)], {"v": "bigint"}),
+    orc(
+        "narrower types inside others",
+        {"v": [[1, None]], "s": [{"a": [0.5], "m": 7}]},
+        [([Decimal("1.0000000000"), None], {"a": [0.5], "m": Decimal(7)})],
+        {"v": "array<decimal(38,10)>", "s": "struct<a:array<double>,m:decimal(20,0)>"},
+    ),
     orc("text where a number is declared", {"v": ["1"]}, "v is string, declared is int", {"v": "int"}),
     orc(
         "names that all begin with _col, declared in another order",

@@ -85,7 +85,7 @@ def _read(
         rescued = _rescued(shape, columns) if source.rescued_from else []
         taken = {field.name.lower() for field in rescued}
         fitting = T.StructType([field for field in columns if field.name.lower() not in taken])
-        layout, sqls = _plan(shape, fitting, _as_in_file if source.format == "avro" else _as_read)
+        layout, sqls = _plan(shape, fitting)
         layout = T.StructType([*layout, *rescued])
         values_that_fit = dict(zip(fitting.names, sqls, strict=True))
         nulls = {field.name: f"CAST(NULL AS {type_text(field.dataType)})" for field in columns}
@@ -195,14 +195,11 @@ def _rescued(shape: Shape, columns: T.StructType) -> list[T.StructField]:
     ]
 
 
-def _plan(
-    shape: Shape, columns: T.StructType, type_inside: Callable[[T.DataType, T.DataType], T.DataType]
-) -> tuple[T.StructType, list[str]]:
+def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]:
     """Choose the columns to ask Spark for, and write SQL of each value.
 
+    Spark's readers widen few types, fewer inside others: each is asked for as it is in the file, and cast.
     Where Spark takes columns by position, the layout has all columns of the file, in its order.
-
-    :param type_inside: Gives the type to ask for inside another, for the declared one and the file's.
     """
     read = {field.name.lower(): field.dataType for field in shape.columns}
     nanoseconds = {name.lower() for name in shape.nanoseconds}
@@ -219,7 +216,7 @@ def _plan(
         if file_type is None:
             kind = field.dataType
         elif isinstance(file_type, (T.StructType, T.ArrayType, T.MapType)):
-            kind = cast("T.DataType", merge_types(field.dataType, file_type, type_inside))
+            kind = cast("T.DataType", merge_types(field.dataType, file_type, lambda _, read: read))
         else:
             kind = file_type
         layout = layout.add(field.name, kind)
@@ -368,17 +365,6 @@ def _wider(first: T.DataType, second: T.DataType) -> T.DataType | None:
         precision = scale + max(first.precision - first.scale, second.precision - second.scale)
         return T.DecimalType(precision, scale) if precision <= _DECIMAL_DIGITS else None
     return None
-
-
-def _as_read(kind: T.DataType, read: T.DataType) -> T.DataType:
-    # Spark gives ORC's times as instants, and can be asked for nothing else.
-    is_clock = isinstance(read, T.TimestampType) and isinstance(kind, T.TimestampNTZType)
-    return read if is_clock else kind
-
-
-def _as_in_file(_: T.DataType, read: T.DataType) -> T.DataType:
-    # Spark's reader of Avro widens hardly any type: a CAST does.
-    return read
 
 
 # ---- footers ----
