@@ -7,7 +7,7 @@ import os
 import random
 import re
 from collections import Counter, defaultdict
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from airflow_provider_scope.specs import Cursor
 from tests.spark.test_cursor_model import KINDS, counted, lag_of
 from tests.support import merge_model, warm
 from tests.support.cursor_model import Groups, Model, Replay
-from tests.support.sequence_model import history
+from tests.support.sequence_model import history, newest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,11 +169,17 @@ UPSERT: dict[str, Any] = {"kind": "merge", "strategy": "upsert", "primary_key": 
 IN_ORDER = {"sequence_by": "AT", "hard_delete": "gone"}
 CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     "scd2, in order": ("text", "timestamp", {**SCD2, **IN_ORDER}, {"max_rows_per_batch": 9}),
+    "merge, in order": ("decimal", "bigint", {**UPSERT, **IN_ORDER}, {"max_rows_per_batch": 9}),
     "merge": ("bool", "decimal", {**UPSERT, "dedup_sort": ["at", "desc"]}, {"lag": 0.000003}),
+    "scd2": ("int", "date", {**SCD2, "merge_key": ["id", "g"]}, {"range_start": "open"}),
+    "append": ("date", "text", "append", {"dedup_key": ["id", "text"], "last_value_func": "min"}),
+    "replace": ("text", "ntz", "replace", {"initial_value": KINDS["ntz"][1](9)}),
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case == "merge" else pytest.mark.loads) for case in CASES]
+)
 def test_each_write_gets_the_rows_of_the_cursors_of_all_groups(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
@@ -190,19 +196,32 @@ def test_each_write_gets_the_rows_of_the_cursors_of_all_groups(
     pipe = warm.Pipe(tmp_path, {"source": source, "write": write, "table": {"properties": mapped}})
     model = Groups(
         "g",
-        lambda: Model("at", lag=shift if "lag" in options else None, missing="exclude"),
+        lambda: Model(
+            "at",
+            options.get("last_value_func", "max"),
+            shift if "lag" in options else None,
+            "exclude",
+            options.get("dedup_key") and tuple(options["dedup_key"]),
+            options.get("initial_value"),
+            options.get("range_start") == "open",
+        ),
     )
     rows: list[dict[str, Any]] = []
     taken: list[dict[str, Any]] = []
     stored: list[dict[str, Any]] | None = None
     used = set[Any]()
+    no_group = [] if case == "scd2" else [None]  # there, the group is a part of the key
+    limit = {"max_batches_per_run": None if write == "replace" else 20}
     for load in range(5):
         for _ in range(18):
             key, at = rng.randrange(9), None if rng.random() < 0.1 else value_of(rng.randrange(25) + 5 * load)
-            if at is not None and (key, at) in used:
+            if kind != "text" and at is not None and (key, at) in used:
                 continue  # which of two rows of a key counts is said by their order alone
             used.add((key, at))
-            group, gone = rng.choice([*groups[: 2 * load + 2], None]), rng.choice([None, False, False, True])
+            group, gone = (
+                rng.choice([*groups[: 2 * load + 2], *no_group]),
+                rng.choice([None, False, False, True]),
+            )
             texts = {"text": rng.choice(["a", "b", None]), "gone": gone, "sort": None}
             rows.append({"id": key, "g": group, "at": at, **texts})
         away = rng.choice([*groups, None]) if load in (1, 2) else "stay"
@@ -213,13 +232,17 @@ def test_each_write_gets_the_rows_of_the_cursors_of_all_groups(
 
         of_load = model.load(present)
         taken += of_load
+        boundary = datetime(2030, 1, 1, tzinfo=UTC) + timedelta(load)
+        changes = {"write": {**write, "boundary_timestamp": boundary}} if case == "scd2" else {}
         if load % 2:
             with monkeypatch.context() as patch:
                 dying_after(patch, batches=1)
                 with pytest.raises(KeyboardInterrupt):
-                    pipe.run(max_batches_per_run=20)
-        pipe.run(max_batches_per_run=20)
-        stored = after(write, stored, of_load, taken)
+                    pipe.run(**limit, **changes)
+        pipe.run(**limit, **changes)
+        stored = after(pipe.arguments["write"], stored, of_load, taken, boundary)
+        if write == "replace":
+            stored = [row for row in present if row["at"] is not None and row["at"] >= value_of(9)]
         names = [*schema.names, *(("_valid_from", "_valid_to") if "scd2" in case else ())]
         found = [dict(zip(names, row, strict=True)) for row in pipe.rows(*names)]
         assert counts_of(found) == counts_of(stored), load
@@ -234,16 +257,26 @@ def after(
     stored: list[dict[str, Any]] | None,
     of_load: list[dict[str, Any]],
     taken: list[dict[str, Any]],
+    boundary: datetime,
 ) -> list[dict[str, Any]]:
     """Return what the table holds, by the plain model of its write."""
     keys = defaultdict[int, list[dict[str, Any]]](list)
     for row in taken:
         keys[row["id"]].append(row)
-    if write["kind"] == "merge":
+    if not isinstance(write, dict):
+        return taken
+    is_merge, is_in_order = write["kind"] == "merge", "sequence_by" in write
+    if is_merge and is_in_order:
+        return [row for rows in newest(taken, None) for row in rows[:1]]
+    if is_in_order:
+        windows = [version for rows in keys.values() for version in history(rows, ["text", "g"], None)]
+        return [{**row, "_valid_from": start, "_valid_to": end} for row, start, end in windows]
+    if is_merge:
         how = {"merge_key": (), "hard_delete": None, **write}
         return merge_model.merge(stored, of_load, how, lambda rows: rows[0])
-    windows = [version for rows in keys.values() for version in history(rows, ["text", "g"], None)]
-    return [{**row, "_valid_from": start, "_valid_to": end} for row, start, end in windows]
+    how = {"validity_column_names": ("_valid_from", "_valid_to"), "active_record_timestamp": None}
+    how |= {"row_version_column_name": None, "on_empty_extract": "ignore", **write}
+    return merge_model.scd2(stored, of_load, how, boundary)
 
 
 def test_what_is_not_possible_is_refused_before_a_row_is_written(
@@ -252,17 +285,19 @@ def test_what_is_not_possible_is_refused_before_a_row_is_written(
     warm.use(monkeypatch, spark)
     source = tmp_path / "source"
     columns = {"n": pa.array([1, 2, 3], pa.int32()), "g": ["a", "b", None], "f": [1.5, 2.0, -0.0]}
+    columns |= {"at": [datetime(2026, 1, n, tzinfo=UTC) for n in (1, 2, 3)], "d": [Decimal("1.0")] * 3}
     write_deltalake(str(source), pa.table(columns))
 
     def pipe(**cursor: Any) -> warm.Pipe:
         return warm.Pipe(tmp_path, {"source": {"table": str(source), "cursor": {"column": "n", **cursor}}})
 
     with pytest.raises(
-        CursorError, match=re.escape("cursor.per is 'absent', and there is no such column: n, g, f")
+        CursorError, match=re.escape("cursor.per is 'absent', and there is no such column: n, g, f, at, d")
     ):
         pipe(per="absent").run()
-    with pytest.raises(CursorError, match=re.escape("cursor.per='f' has the type double")):
-        pipe(per="f").run()
+    for per, kind in (("f", "double"), ("at", "timestamp"), ("d", "decimal(2,1)")):
+        with pytest.raises(CursorError, match=re.escape(f"cursor.per={per!r} has the type {kind}")):
+            pipe(per=per).run()
     with monkeypatch.context() as patch:
         patch.setattr(cursor_state, "MOST_GROUPS", 2)
         with pytest.raises(CursorError, match=re.escape("cursor.per='g' has more than 2 values")):
