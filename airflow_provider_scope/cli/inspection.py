@@ -27,7 +27,7 @@ from airflow_provider_scope.cli.output import (
 from airflow_provider_scope.cli.targets import engine_of, open_pipeline
 from airflow_provider_scope.cli.tasks import ingest_of_task
 from airflow_provider_scope.columns import change_text
-from airflow_provider_scope.delta.log import rows_of
+from airflow_provider_scope.delta.log import read_table
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
@@ -546,7 +546,7 @@ def read_quarantine(location: str, storage: Storage, pipeline: str) -> list[Quar
     :raises TableUnreadableError: It could not be read.
     """
     files: dict[tuple[int, str | None], QuarantinedFile] = {}
-    for part in rows_of(location, storage, _COLUMNS):
+    for part in read_table(location, storage, _COLUMNS):
         rows_of_pipeline = part.filter(pc.equal(part["pipeline"], pipeline))
         for row in rows_of_pipeline.to_pylist():
             _add(files, row)

@@ -94,7 +94,7 @@ def open_table(location: str, storage: Storage, *, since: int | None = None) -> 
         yield _open(location, Path(folder)) if is_copied else None
 
 
-def rows_of(
+def read_table(
     location: str, storage: Storage, columns: Sequence[str], check: Callable[[OpenTable], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows of a small table, a part at a time; none if there is no table.

@@ -464,12 +464,10 @@ def check_groups(per: str, keys: Collection[str]) -> None:
     """
     if len(keys) > MOST_GROUPS:
         raise CursorError(
-            f"cursor.per={per!r} has more than {MOST_GROUPS:,} values, and a group for each of them: the "
-            "state holds no more.",
+            f"cursor.per={per!r} has more than {MOST_GROUPS:,} values; a state holds at most so many groups.",
             kept=NO_ROW_WRITTEN,
-            do="use a column with fewer values; or divide the groups among several tasks, by `query` or "
-            "pre_filter_sql; or load the change data feed of a Delta table (CdfSource), which needs no last "
-            "values; or leave per out, and set lag for rows that come late",
+            do="divide the groups among several tasks, by `query` or pre_filter_sql; or load the change data "
+            "feed of a Delta table (CdfSource); or leave per out, and set lag for rows that come late",
         )
     if long := next((key for key in keys if len(key) > LONGEST_GROUP + 1), None):
         raise CursorError(

@@ -17,8 +17,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_scope.delta.log import is_in_place, open_table
-from airflow_provider_scope.delta.log import rows_of as read_table
+from airflow_provider_scope.delta.log import is_in_place, open_table, read_table
 from airflow_provider_scope.exceptions import InputError, StorageError
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.stores.local import local_path

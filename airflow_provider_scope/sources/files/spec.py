@@ -98,7 +98,7 @@ class FileSource(SourceSpec):
         ``d=2026-11-25/h=07``, in any form of ``columns``. ``"infer"`` takes all such folders, as
         texts but for those in ``schema_hints``.
     :param options: Options of Spark's reader for the format. Those that would leave files or rows out are
-        refused. CSV files have more: ``VALUES``.
+        refused. CSV files have more: ``CSV_OPTIONS``.
     :param options_by_pattern: For CSV files of several forms: regular expression -> further options of the
         files in whose names it is found. Each file has to match exactly one.
     :param max_files_per_trigger: Files in one batch at the most. None is 1,000 on Spark, and the
@@ -188,7 +188,7 @@ class FileSource(SourceSpec):
         common = by_lower_name(self.options if isinstance(self.options, Mapping) else None)
         by_pattern = ["options_by_pattern"] if argument != "options" else []
         together = {**common, **by_lower_name(options)}
-        own = [*by_pattern, *own_names(together)]
+        own = [*by_pattern, *own_csv_options(together)]
         if self.format != "csv":
             if own:
                 do = "leave it out: it is for CSV files"
@@ -197,7 +197,7 @@ class FileSource(SourceSpec):
         check_spelling(argument, options)
         if not by_pattern and self.options_by_pattern:
             return  # these are checked beside those of each pattern
-        check(argument, together)
+        check_csv_options(argument, together)
         of_lines = [name for name in own if name not in (DECIMAL, THOUSANDS)]
         if of_lines and not isinstance(self.columns, Mapping):
             do = "declare `columns`"
@@ -485,7 +485,7 @@ def _is(value: Any, harmless: str) -> bool:
 
 
 SKIP_ROWS, FOOTER, DECIMAL, THOUSANDS = "skipRows", "footer", "decimalSeparator", "thousandsSeparator"
-VALUES = {
+CSV_OPTIONS = {
     SKIP_ROWS: (r"[1-9][0-9]*", "a whole number, at least 1"),
     FOOTER: (r"(?s).+", "a regular expression"),
     DECIMAL: ("[.,]", "'.' or ','"),
@@ -504,7 +504,7 @@ _OF_SPARK = (
     "unescapedQuoteHandling", "multiLine", "lineSep", "timeZone", "samplingRatio", "singleVariantColumn",
     "columnPruning", "enforceSchema", "locale", "mode",
 )  # fmt: skip
-_NAMES = {name.lower(): name for name in (*_OF_SPARK, *VALUES)}
+_NAMES = {name.lower(): name for name in (*_OF_SPARK, *CSV_OPTIONS)}
 _ALIKE = 0.8
 """How alike an option and a known one are, from 0 to 1, if one is meant for the other."""
 
@@ -525,21 +525,21 @@ def check_spelling(argument: str, names: Iterable[str]) -> None:
             raise validation.bad(argument, name, "options of CSV files", f"write {_NAMES[close[0]]!r}")
 
 
-def own_names(options: Mapping[str, Any]) -> list[str]:
+def own_csv_options(options: Mapping[str, Any]) -> list[str]:
     """List the options that only CSV has."""
     given = {name.lower() for name in options}
-    return [name for name in VALUES if name.lower() in given]
+    return [name for name in CSV_OPTIONS if name.lower() in given]
 
 
-def check(argument: str, options: Mapping[str, Any]) -> None:
+def check_csv_options(argument: str, options: Mapping[str, Any]) -> None:
     """Check the options that Spark does not have, beside all others of the same files.
 
     :param options: By their names in lower case.
 
     :raises InputError: One has another value than it may have, or they do not go together.
     """
-    for name in own_names(options):
-        value, (pattern, expected) = options[name.lower()], VALUES[name]
+    for name in own_csv_options(options):
+        value, (pattern, expected) = options[name.lower()], CSV_OPTIONS[name]
         if validation.is_deferred(value):
             continue
         is_value = re.fullmatch(pattern, str(value)) is not None

@@ -10,7 +10,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.sources.files.spec import VALUES, is_true
+from airflow_provider_scope.sources.files.spec import CSV_OPTIONS, is_true
 from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import csv_edges, formats, listing, text_files
 from airflow_provider_scope.spark.files.formats import NUMBER, RECORD, Check, Records
@@ -92,7 +92,7 @@ def _reader_options(options: Mapping[str, str]) -> dict[str, str]:
     For a role that no character is to have, Spark takes U+0000, which a text may hold. So one was dropped
     from a field with a doubled quote (``charToEscapeQuoteEscaping``), or was a quote where there are none.
     """
-    own = {name.lower() for name in VALUES}
+    own = {name.lower() for name in CSV_OPTIONS}
     reader_options = {**_STRICT, **{name: value for name, value in options.items() if name not in own}}
     if csv_edges.has_edges(options):
         reader_options["header"] = "false"  # it is not the first line, or is looked for with the others
