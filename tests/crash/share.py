@@ -1,4 +1,4 @@
-"""The share of the crash suite that ``make test`` runs: a few points of every fourth part on a disk.
+"""The share of the crash suite that ``make test`` runs: a few points of every eighth part on a disk.
 
 Which parts and points turns with the commit, so that all of them are tried over time. ``CRASH_TURN`` sets
 the turn: a failure names it, and the same turn tries the same points again.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TURNS = 4
+TURNS = 8
 """Turns in which every part on a disk has had its own."""
 SCHEDULES_PER_POINT = 6
 """A schedule in memory takes about a tenth of the time of a killed process."""

@@ -19,6 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.spark import commit
+from tests.support.meanwhile import meanwhile
 from tests.support.processes import PROJECT
 from tests.support.stand_in import stand_in
 
@@ -85,7 +86,7 @@ class Here:
 
 
 def a_row(spark: Any, value: object) -> Any:
-    return spark.sql(f"SELECT CAST({value} AS bigint) AS a")
+    return spark.sql(f"SELECT CAST({value} AS bigint) AS a FROM range(1)")
 
 
 def main(table: str, value: str, locks: str) -> None:
@@ -112,9 +113,7 @@ def main(table: str, value: str, locks: str) -> None:
     spark.stop()
 
 
-@pytest.fixture(
-    params=[True, pytest.param(False, marks=pytest.mark.loads)], ids=["with the lock", "without it"]
-)
+@pytest.fixture(params=[True, False], ids=["with the lock", "without it"])
 def locks(request: Any) -> bool:
     return bool(request.param)
 
@@ -150,6 +149,7 @@ def freeze_in_a_commit(one: Application, log: Path) -> int:
     return pytest.fail("it could not be frozen there")
 
 
+@pytest.mark.loads
 def test_nobody_commits_while_another_one_is_in_the_midst_of_it(
     two: tuple[Application, Here],
     tmp_path: Path,
@@ -171,6 +171,36 @@ def test_nobody_commits_while_another_one_is_in_the_midst_of_it(
     assert before == (version - 1 if locks else version)
     assert DeltaTable(str(table)).version() == version + 1
     assert DeltaTable(str(table)).to_pyarrow_table()["a"].to_pylist().count(2) == 1
+
+
+def test_a_commit_waits_for_another_process_and_lets_none_in_until_it_is_done(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other process is this one: Java holds the lock."""
+    table = tmp_path / "table"
+    write_deltalake(str(table), pa.table({"a": pa.array([0], pa.int64())}))
+    versions, refusals = [], []
+    with (table / commit._LOCK).open("w") as file:
+
+        def lets_in(_: float) -> None:
+            versions.append(DeltaTable(str(table)).version())
+            fcntl.lockf(file, fcntl.LOCK_UN)
+
+        def tries() -> None:
+            with pytest.raises(BlockingIOError) as refused:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            refusals.append(refused.value)
+
+        stand_in(monkeypatch, commit, time, sleep=lets_in)
+        spark.udf.register("meanwhile", meanwhile(tries), "bigint")
+        row = a_row(spark, "meanwhile(id)").write
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        commit.DeltaLog(spark, f"file://{table}").save(row.format("delta").mode("append"))
+
+        assert versions == [0]
+        assert refusals
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert DeltaTable(str(table)).version() == 1
 
 
 def test_whoever_gives_up_waiting_leaves_the_lock_to_another_thread(

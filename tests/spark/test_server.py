@@ -21,6 +21,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from airflow_provider_scope.engines import server
 from airflow_provider_scope.engines.spark import SubmitEngine
@@ -80,20 +81,32 @@ def land(pipe: Pipe, *ids: int) -> None:
 def test_pipelines_share_a_server_at_the_same_time_and_load_their_own_rows(
     home: Path, tmp_path: Path
 ) -> None:
-    selects = [f"SELECT id + {number}000 AS id FROM @data" for number in range(2)]
-    pipes = [a_pipe(tmp_path, f"p{number}", sql=select) for number, select in enumerate(selects)]
-    for number, pipe in enumerate(pipes):
-        land(pipe, number, number + 10)
+    """One application runs all batches of a run, those that follow from each other, too."""
+    files = a_pipe(tmp_path, "files", sql="SELECT id + 1000 AS id FROM @data")
+    feed = a_pipe(tmp_path, "feed", sql="SELECT id FROM @data")
+    feed.arguments["source"] = {"table": str(feed.folder / "source"), "max_commits_per_batch": 1}
+    land(files, 0, 10)
+    insert(feed, 1)
+    insert(feed, 2)
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(Pipe.run, pipes))
-        for number, pipe in enumerate(pipes):
-            land(pipe, number + 20)
-        list(pool.map(Pipe.run, pipes))
+        _, report = pool.map(Pipe.run, (files, feed))
+        land(files, 20)
+        insert(feed, 3)
+        list(pool.map(Pipe.run, (files, feed)))
 
     assert len(servers(home)) == 1
-    for number, pipe in enumerate(pipes):
-        assert pipe.rows() == [(number * 1001 + more,) for more in (0, 10, 20)]
+    assert [batch.record.rows for batch in report.batches] == [1, 1]
+    assert files.rows() == [(1000,), (1010,), (1020,)]
+    assert feed.rows() == [(1,), (2,), (3,)]
+    assert [*(feed.table / "_checkpoint" / "plans").iterdir()] == []
+
+
+def insert(pipe: Pipe, number: int) -> None:
+    """Insert a row into the table whose changes a pipeline loads."""
+    on = {"delta.enableChangeDataFeed": "true"}
+    rows = pa.table({"id": [number]})
+    write_deltalake(pipe.arguments["source"]["table"], rows, mode="append", configuration=on)
 
 
 @pytest.mark.loads

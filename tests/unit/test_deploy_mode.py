@@ -188,7 +188,7 @@ class Refuses(BaseHTTPRequestHandler):
 @pytest.fixture
 def refusing_port() -> Iterator[int]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server.server_port
         server.shutdown()
 

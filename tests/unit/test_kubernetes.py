@@ -71,7 +71,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     }
     (tmp_path / "config").write_text(json.dumps(config))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()

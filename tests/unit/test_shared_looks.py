@@ -73,7 +73,7 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
         extra = {ADDRESS: f"http://127.0.0.1:{server.server_port}", "http_retries": 0}
         connection = {"conn_type": "spark", "host": "yarn", "extra": extra}
         monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(connection))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.shutdown()
 
