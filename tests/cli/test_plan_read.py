@@ -193,7 +193,7 @@ def test_what_would_be_quarantined_is_listed_and_no_error(read, tmp_path):
     assert line.endswith(f", in record 2 of file://{tmp_path}/in/a.json".replace(str(tmp_path), ""))
 
 
-@pytest.mark.parametrize("write", ["append", UPSERT])
+@pytest.mark.parametrize("write", [pytest.param("append", marks=pytest.mark.loads), UPSERT])
 def test_a_table_is_read_by_its_cursor_and_compared_with_the_target(read, tmp_path, write):
     write_deltalake(f"{tmp_path}/source", pa.table({"id": [1, None, None], "at": [1, 2, 3]}))
     write_deltalake(f"{tmp_path}/table", pa.table({"id": ["a"]}).slice(1))
@@ -228,10 +228,10 @@ def test_a_feed_is_read(read, tmp_path):
             "sequence_by": "n",
             "hard_delete": "gone",
         },
-        {"kind": "merge", "primary_key": "id", "strategy": "delete-insert"},
+        pytest.param({"kind": "merge", "primary_key": "id"}, marks=pytest.mark.loads),
         {"kind": "scd2", "merge_key": "id"},
         {"kind": "replace", "where": "n > 0"},
-        "replace",
+        pytest.param("replace", marks=pytest.mark.loads),
     ],
 )
 def test_no_write_writes(read, tmp_path, write):

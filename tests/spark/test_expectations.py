@@ -116,12 +116,11 @@ def test_levels_and_shares_of_files(tmp_path, capsys, write, bad_records):
 @pytest.mark.parametrize(
     ("source", "write"),
     [
-        ({"cursor": {"column": "id"}}, "append"),
-        ({"cursor": {"column": "id"}}, {"kind": "scd2", "merge_key": "id"}),
-        ({}, "append"),
-        ({}, UPSERT),
+        pytest.param({"cursor": {"column": "id"}}, "append", id="cursor", marks=pytest.mark.loads),
+        pytest.param({"cursor": {"column": "id"}}, {"kind": "scd2", "merge_key": "id"}, id="cursor, scd2"),
+        pytest.param({}, "append", id="changes"),
+        pytest.param({}, UPSERT, id="changes, merge", marks=pytest.mark.loads),
     ],
-    ids=["cursor", "cursor, scd2", "changes", "changes, merge"],
 )
 def test_levels_and_shares_of_other_sources(tmp_path, source, write):
     """A rule that failed them was taken for a failure of Spark, and retried."""

@@ -49,9 +49,7 @@ def test_old_days_of_a_table_that_delta_rs_wrote_stay_as_they_are(bench: Bench) 
     """Its files do not say which calendar they have: Spark would not read them."""
     options = {"options": {"datetimeRebaseMode": "CORRECTED"}}
     days = [date(1500, 1, 1), date(1582, 10, 4)]
-    load(bench, 0, {**merging("upsert"), **options}, id=[1, 2], day=days)
-    stored = DeltaTable(str(bench.table)).to_pyarrow_table()
-    write_deltalake(bench.table, stored, mode="overwrite")
+    bench.make(id=[1, 2], day=days)
 
     load(bench, 1, {**merging("upsert"), **options}, id=[2], day=[date(1001, 2, 3)])
 
@@ -76,7 +74,7 @@ def windows(bench: Bench) -> list[tuple[Any, ...]]:
 def test_a_merge_brings_new_columns_and_fields(bench: Bench, strategy: str) -> None:
     """Delta adds a column in a MERGE only if the source has one of its name."""
     how = {**merging(strategy), "schema_evolution": "add"}
-    load(bench, 0, how, id=[1, 2], c1=["a", "b"], old=[{"x": 1}, None])
+    bench.make(id=[1, 2], c1=["a", "b"], old=[{"x": 1}, None])
     load(bench, 1, how, id=[3], old=[{"x": 3, "y": 4}], k_c0=["new"])
 
     assert bench.rows() == [
@@ -99,7 +97,7 @@ def test_versions_bring_new_columns(bench: Bench) -> None:
 def test_a_partition_column_may_have_a_dot_in_its_name(bench: Bench) -> None:
     """Delta takes it for a field when it brings the rows of a partition together."""
     how = {**merging(), "partition_by": ("a.b",)}
-    load(bench, 0, how, **{"id": [1, 2], "a.b": ["x", "y"]})
+    bench.make(["a.b"], **{"id": [1, 2], "a.b": ["x", "y"]})
     load(bench, 1, how, **{"id": [2], "a.b": ["x"]})
 
     assert bench.rows() == [{"id": 1, "a.b": "x"}, {"id": 2, "a.b": "x"}]
@@ -127,7 +125,7 @@ def test_other_readers_find_the_far_end_of_an_active_version(bench: Bench) -> No
 
 def test_whole_partitions_are_replaced_without_a_look_at_their_rows(bench: Bench) -> None:
     how = merging(key=(), merge_key=["day", "Place"], hard_delete="gone") | {"partition_by": ("day", "place")}
-    load(bench, 0, how, day=[1, 1, 2], place=["a", "it's", "a"], n=[1, 2, 3], gone=[False] * 3)
+    bench.make(["day", "place"], day=[1, 1, 2], place=["a", "it's", "a"], n=[1, 2, 3], gone=[False] * 3)
     load(
         bench,
         1,

@@ -29,7 +29,13 @@ SCD2 = {"kind": "scd2", "row_version_column_name": "day"}
 WRITES = [BOTH, {**MERGE, "strategy": "upsert"}, {**MERGE, "strategy": "insert-only"}, SCD2]
 
 
-@pytest.fixture(params=["before its transaction", "in its transaction"])
+MOMENTS = ("before its transaction", "in its transaction")
+LATE = pytest.mark.parametrize(
+    "appended", [pytest.param(MOMENTS[0], marks=pytest.mark.loads), MOMENTS[1]], indirect=True
+)
+
+
+@pytest.fixture(params=MOMENTS)
 def appended(request: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let another writer append rows once: after the source of a MERGE is analysed, or in its run."""
 
@@ -76,7 +82,7 @@ def ids(bench: Bench, version: int) -> tuple[list[Any], Any]:
 
 
 def test_rows_with_either_key_that_are_added_meanwhile_are_deleted(bench: Bench, appended: Any) -> None:
-    load(bench, 0, BOTH, id=[1, 2], day=["mon", "tue"])
+    bench.make(id=[1, 2], day=["mon", "tue"])
     appended([{"id": 9, "day": "tue"}, {"id": 3, "day": "sun"}, {"id": 8, "day": "sat"}])
 
     assert load(bench, 1, BOTH, id=[3], day=["tue"]) == 2
@@ -84,9 +90,10 @@ def test_rows_with_either_key_that_are_added_meanwhile_are_deleted(bench: Bench,
     assert bench.rows() == [{"id": 1, "day": "mon"}, {"id": 3, "day": "tue"}, {"id": 8, "day": "sat"}]
 
 
+@LATE
 def test_a_row_with_the_key_that_is_added_meanwhile_is_replaced(bench: Bench, appended: Any) -> None:
     write = {**MERGE, "strategy": "upsert"}
-    load(bench, 0, write, id=[1, 2], day=["mon", "tue"])
+    bench.make(id=[1, 2], day=["mon", "tue"])
     appended([{"id": 3, "day": "old"}])
 
     assert load(bench, 1, write, id=[3], day=["new"]) == 2
@@ -94,9 +101,10 @@ def test_a_row_with_the_key_that_is_added_meanwhile_is_replaced(bench: Bench, ap
     assert [row for row in bench.rows() if row["id"] == 3] == [{"id": 3, "day": "new"}]
 
 
+@LATE
 def test_a_row_that_is_added_meanwhile_is_not_inserted_again(bench: Bench, appended: Any) -> None:
     write = {**MERGE, "strategy": "insert-only"}
-    load(bench, 0, write, id=[1], day=["mon"])
+    bench.make(id=[1], day=["mon"])
     appended([{"id": 3, "day": "old"}])
 
     assert load(bench, 1, write, id=[3], day=["new"]) == 2
@@ -116,7 +124,7 @@ def test_versions_that_are_added_meanwhile_are_retired_or_stay_once(bench: Bench
 
 def test_two_pipelines_that_merge_the_same_keys_at_once_converge(spark: Any, bench: Bench) -> None:
     """Each batch is in the table as a whole, after tries that are refused by name."""
-    load(bench, 0, BOTH, id=[1, 2, 3], day=["mon", "tue", "wed"])
+    bench.make(id=[1, 2, 3], day=["mon", "tue", "wed"])
 
     def pipeline(name: str) -> int:
         ours = Bench(spark.newSession(), bench.folder)

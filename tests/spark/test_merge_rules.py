@@ -41,7 +41,7 @@ def test_every_copy_of_a_key_that_an_append_left_goes_and_nested_data_come_with_
 ) -> None:
     lists = pa.list_(pa.int64())
     items = pa.array([[1, 2], [1, 2], [3]], lists)
-    load(bench, 0, {}, id=[1, 1, 2], text=["a", "a", "b"], items=items)
+    bench.make(id=[1, 1, 2], text=["a", "a", "b"], items=items)
     load(bench, 1, merge(primary_key=["id"]), id=[1], text=["new"], items=pa.array([[]], lists))
 
     assert stored(bench, "id", "text", "items") == [(1, "new", []), (2, "b", [3])]
@@ -49,7 +49,7 @@ def test_every_copy_of_a_key_that_an_append_left_goes_and_nested_data_come_with_
 
 def test_keys_are_exact_and_compared_column_by_column(bench: Bench) -> None:
     write, big = merge(primary_key=["a", "b", "x", "n"]), 2**53
-    load(bench, 0, write, a=["ab", "k"], b=["c", "k"], x=[0.0, 0.0], n=[1, big + 1], told=[0, 0])
+    bench.make(a=["ab", "k"], b=["c", "k"], x=[0.0, 0.0], n=[1, big + 1], told=[0, 0])
     others = ["K", "k ", "", "\u00e9", "e\u0301"]
     count = len(others)
     load(
@@ -92,7 +92,7 @@ def test_a_name_that_is_no_column_is_refused_though_no_key_comes_twice(bench: Be
 
 def test_a_row_that_loses_still_deletes_by_its_merge_key(bench: Bench) -> None:
     write = merge(primary_key=["id"], merge_key=["day"], dedup_sort=["at", "desc"])
-    load(bench, 0, write, id=[1, 2, 3, 4], day=["mon", "tue", "wed", "thu"], at=[1, 1, 1, 1])
+    bench.make(id=[1, 2, 3, 4], day=["mon", "tue", "wed", "thu"], at=[1, 1, 1, 1])
     load(bench, 1, write, id=[1, 1], day=["tue", "wed"], at=[9, 8])
 
     assert stored(bench, "id", "day") == [(1, "tue"), (4, "thu")]
@@ -100,7 +100,7 @@ def test_a_row_that_loses_still_deletes_by_its_merge_key(bench: Bench) -> None:
 
 def test_without_keys_rows_are_added_but_for_those_that_are_marked(bench: Bench) -> None:
     write = merge(hard_delete="gone")
-    load(bench, 0, write, id=[1], gone=[False])
+    bench.make(id=[1], gone=[False])
     load(bench, 1, write, id=[1, 1], gone=[False, True])
 
     assert stored(bench, "id") == [1, 1]
@@ -142,7 +142,7 @@ def test_without_an_order_always_the_same_row_counts(bench: Bench) -> None:
 def test_what_marks_a_row(bench: Bench, marks: list[Any], left: list[int]) -> None:
     write = merge(primary_key=["id"], hard_delete="gone")
     kind = pa.array(marks).type
-    load(bench, 0, write, id=[1, 2, 3, 9], gone=pa.array([None] * 4, kind))
+    bench.make(id=[1, 2, 3, 9], gone=pa.array([None] * 4, kind))
     load(bench, 1, write, id=[1, 2, 3], gone=pa.array(marks, kind))
 
     assert stored(bench, "id") == left
@@ -161,7 +161,7 @@ def test_a_mark_for_a_key_that_is_not_there_does_nothing(bench: Bench, strategy:
 
 def test_a_marked_row_deletes_by_either_key_and_needs_no_other_value(bench: Bench) -> None:
     write = merge(primary_key=["id"], merge_key=["day"], hard_delete="gone")
-    load(bench, 0, write, id=[1, 2, 3], day=["mon", "tue", "wed"], text=["a", "b", "c"], gone=[False] * 3)
+    bench.make(id=[1, 2, 3], day=["mon", "tue", "wed"], text=["a", "b", "c"], gone=[False] * 3)
     load(bench, 1, write, id=[1], day=["tue"], text=pa.array([None], pa.string()), gone=[True])
 
     assert stored(bench, "id") == [3]
@@ -169,7 +169,7 @@ def test_a_marked_row_deletes_by_either_key_and_needs_no_other_value(bench: Benc
 
 def test_the_order_picks_the_row_before_its_mark_is_looked_at(bench: Bench) -> None:
     write = merge("upsert", primary_key=["id"], dedup_sort=["at", "desc"], hard_delete="gone")
-    load(bench, 0, write, id=[1, 2], at=[1, 1], gone=[False, False])
+    bench.make(id=[1, 2], at=[1, 1], gone=[False, False])
     load(bench, 1, write, id=[1, 1, 2, 2], at=[2, 3, 2, 3], gone=[False, True, True, False])
 
     assert stored(bench, "id", "at") == [(2, 3)]
@@ -178,7 +178,7 @@ def test_the_order_picks_the_row_before_its_mark_is_looked_at(bench: Bench) -> N
 def test_a_group_is_replaced_by_fewer_rows_of_which_duplicates_stay_and_marked_ones_go(bench: Bench) -> None:
     write = merge(merge_key=["day"], hard_delete="gone")
     days, texts = ["mon"] * 3 + ["tue"] + ["wed"] * 2, ["a", "b", "c", "d", "e", "f"]
-    load(bench, 0, write, day=days, text=texts, gone=[False] * 6)
+    bench.make(day=days, text=texts, gone=[False] * 6)
     marks = [False, False, False, True]
     load(bench, 1, write, day=["mon", "mon", "wed", "wed"], text=["x", "x", "new", "f"], gone=marks)
 
@@ -197,7 +197,7 @@ def test_duplicates_of_which_none_counts_are_refused(bench: Bench) -> None:
 @pytest.mark.parametrize("strategy", ["delete-insert", "upsert"])
 def test_a_column_that_a_batch_lacks_is_null_in_its_rows(bench: Bench, strategy: str) -> None:
     write = merge(strategy, primary_key=["id"])
-    load(bench, 0, write, id=[1, 2], text=["a", "b"])
+    bench.make(id=[1, 2], text=["a", "b"])
     file = bench.parquet("1.parquet", id=[2, 3])
     bench.run(bench.batch(1, file), write=write, schema_evolution="add")
 
@@ -206,7 +206,7 @@ def test_a_column_that_a_batch_lacks_is_null_in_its_rows(bench: Bench, strategy:
 
 def test_a_refresh_replaces_the_table_and_later_batches_merge(bench: Bench) -> None:
     write = merge(primary_key=["id"], hard_delete="gone")
-    load(bench, 0, write, id=[1, 2], text=["a", "b"], gone=[False, False])
+    bench.make(id=[1, 2], text=["a", "b"], gone=[False, False])
     anew = bench.parquet("1.parquet", id=[2, 3, 3], text=["x", "y", "y"], gone=[True, False, False])
     bench.run(bench.batch(1, anew, mode="overwrite", refresh_start=1, overwrite_start=1), write=write)
     assert stored(bench, "id", "text") == [(3, "y")]

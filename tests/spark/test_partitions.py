@@ -107,7 +107,7 @@ def test_days_and_wall_clock_times_before_the_year_1_stay_what_they_are(bench: A
 
 
 def test_a_null_in_a_column_of_the_range_is_outside_of_it(bench: Any) -> None:
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1], d=["mon"])))
+    bench.make(a=[1], d=["mon"])
     unknown = bench.parquet("b.parquet", a=[2], d=pa.array([None], pa.string()))
 
     for mode in ("append", "overwrite"):
@@ -117,7 +117,7 @@ def test_a_null_in_a_column_of_the_range_is_outside_of_it(bench: Any) -> None:
 
 
 def test_the_rows_without_a_value_can_be_the_range(bench: Any) -> None:
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1, 2], d=["mon", None])), partition_by=("d",))
+    bench.make(["d"], a=[1, 2], d=["mon", None])
     unknown = bench.parquet("b.parquet", a=[3], d=pa.array([None], pa.string()))
 
     bench.run(bench.batch(1, unknown, mode="overwrite", where="d IS NULL"), partition_by=("d",))

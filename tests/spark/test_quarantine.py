@@ -321,7 +321,8 @@ def test_the_record_that_an_error_names_is_the_first_of_its_kind_in_its_file(ben
 
 
 def test_if_nothing_can_be_read_the_table_gets_a_commit_without_rows(bench):
-    bench.run(bench.batch(0, bench.parquet("a", a=[1])), **ASIDE)
+    bench.make(a=[1])
+    (bench.folder / "landing").mkdir()
     (bench.folder / "landing" / "bad").write_bytes(b"PAR1 no")
 
     version = bench.run(bench.batch(1, bench.entry(bench.folder / "landing" / "bad")), **ASIDE)

@@ -67,7 +67,7 @@ def column_changes(bench) -> list[list[str]]:
 
 
 def test_new_columns_come_to_the_end_in_the_commit_of_their_batch(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", z=[1], a=["x"])), **ADD)
+    bench.make(z=[1], a=["x"])
 
     version = bench.run(
         bench.batch(1, bench.parquet("b.parquet", m=[date(2026, 1, 2)], Z=[2], b=[0.5])), **ADD
@@ -171,7 +171,7 @@ def test_a_column_without_a_type_gets_one_when_a_value_comes(bench):
 
 @pytest.mark.parametrize("kind", ["timestamp_ntz", "array<timestamp_ntz>"])
 def test_a_new_column_of_a_type_that_delta_wants_to_be_asked_for(bench, kind):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", n=[1])), **ADD)
+    bench.make(n=[1])
     value = "timestamp_ntz'2026-01-02 03:04:05'"
     value = f"array({value})" if kind.startswith("array") else value
 
@@ -185,7 +185,7 @@ def test_a_new_column_of_a_type_that_delta_wants_to_be_asked_for(bench, kind):
 
 
 def test_what_does_not_fit_leaves_the_table_as_it_was(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", n=[1])), **WIDEN)
+    bench.make(n=[1])
     batch = bench.batch(1, bench.parquet("b.parquet", n=[2]))
 
     for columns, problem in {
@@ -276,11 +276,7 @@ def test_columns_and_nested_fields_are_widened_and_keep_every_value(bench):
 
 def test_a_session_that_forbids_widening_is_told_otherwise(bench):
     key = "spark.databricks.delta.typeWidening.allowAutomaticWidening"
-    bench.run(
-        bench.batch(0, bench.parquet("a.parquet", n=[1])),
-        sql="SELECT CAST(n AS int) AS n FROM @data",
-        **WIDEN,
-    )
+    bench.make(n=pa.array([1], pa.int32()))
     bench.spark.conf.set(key, "never")
     try:
         bench.run(bench.batch(1, bench.parquet("b.parquet", n=[0.5])), **WIDEN)
@@ -309,7 +305,7 @@ def test_two_oddities_at_once(bench):
 
 
 def test_a_batch_that_is_there_changes_no_column(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", n=[1])), **ADD)
+    bench.make(n=[1])
     batch = bench.batch(1, bench.parquet("b.parquet", n=[2], b=[1]))
     bench.run(batch, **ADD)
 
@@ -361,7 +357,7 @@ def changed_meanwhile(monkeypatch, change):
     ],
 )
 def test_a_column_that_somebody_else_adds_at_the_same_time(bench, monkeypatch, theirs, expected):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", n=[1])), **ADD)
+    bench.make(n=[1])
     other = bench.batch(0, bench.parquet("other.parquet", n=[9], **theirs))
     batch = bench.batch(1, bench.parquet("b.parquet", n=[2], b=[1]))
     # The other pipeline prepares and writes through a target of its own, after ours has looked.
@@ -382,7 +378,7 @@ def test_a_column_that_somebody_else_adds_at_the_same_time(bench, monkeypatch, t
 
 def test_a_type_that_somebody_else_widens_at_the_same_time(bench, monkeypatch):
     small = "SELECT CAST(n AS int) AS n FROM @data"
-    bench.run(bench.batch(0, bench.parquet("a.parquet", n=[1])), sql=small, **WIDEN)
+    bench.make(n=pa.array([1], pa.int32()))
     other = bench.batch(0, bench.parquet("other.parquet", n=[BIG]))
     changed_meanwhile(monkeypatch, lambda: bench.run(other, pipeline=SECOND, **WIDEN))
     monkeypatch.setattr(Target, "_prepare", lambda *_: None)
@@ -411,11 +407,7 @@ def test_a_refresh_keeps_the_columns_that_later_batches_bring_again(bench):
 
 
 def test_a_refresh_adds_columns_and_widens_types(bench):
-    bench.run(
-        bench.batch(0, bench.parquet("a.parquet", n=[1])),
-        sql="SELECT CAST(n AS int) AS n FROM @data",
-        **WIDEN,
-    )
+    bench.make(n=pa.array([1], pa.int32()))
 
     bench.run(overwrite(bench, 1, bench.parquet("b.parquet", b=["x"], n=[BIG])), **WIDEN)
 
@@ -424,7 +416,7 @@ def test_a_refresh_adds_columns_and_widens_types(bench):
 
 
 def test_a_refresh_whose_columns_cannot_be_had_by_adding_makes_them_anew(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", n=[1], gone=[1])), **WIDEN)
+    bench.make(n=[1], gone=[1])
     at = "timestamp_ntz'2026-01-02 03:04:05'"
 
     bench.run(
@@ -440,8 +432,7 @@ def test_a_refresh_whose_columns_cannot_be_had_by_adding_makes_them_anew(bench):
 
 
 def test_a_range_is_replaced_by_rows_with_new_columns(bench):
-    small = "SELECT CAST(n AS int) AS n, d FROM @data"
-    bench.run(bench.batch(0, bench.parquet("a.parquet", n=[1, 2], d=["mon", "tue"])), sql=small, **WIDEN)
+    bench.make(n=pa.array([1, 2], pa.int32()), d=["mon", "tue"])
     first = bench.batch(
         1, bench.parquet("b.parquet", d=["tue"], b=["x"], n=[BIG]), mode="overwrite", where="d = 'tue'"
     )
@@ -458,7 +449,7 @@ def test_a_range_is_replaced_by_rows_with_new_columns(bench):
 
 
 def test_a_row_that_lacks_the_column_of_the_range_lies_outside_of_it(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", n=[1, 2], d=["mon", "tue"])), **ADD)
+    bench.make(n=[1, 2], d=["mon", "tue"])
     file = bench.parquet("b.parquet", n=[3])
 
     for mode in ("overwrite", "append"):
@@ -469,7 +460,7 @@ def test_a_row_that_lacks_the_column_of_the_range_lies_outside_of_it(bench):
 
 def test_a_range_is_one_of_columns_that_the_table_has(bench):
     """Delta looks for the rows to remove before it adds the column."""
-    bench.run(bench.batch(0, bench.parquet("a.parquet", n=[1])), **ADD)
+    bench.make(n=[1])
     file = bench.parquet("b.parquet", n=[2], y=[2026])
 
     error = bench.failure(bench.batch(1, file, mode="overwrite", where="y = 2026"), **ADD)

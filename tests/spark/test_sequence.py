@@ -76,7 +76,7 @@ def test_rows_that_tie_and_differ_are_refused_in_a_load_and_across_loads(bench: 
 
 
 def test_rows_of_before_there_was_a_sequence_are_the_oldest(bench: Bench) -> None:
-    load(bench, 0, {}, id=[1, 2], text=["a", "b"])
+    bench.make(id=[1, 2], text=["a", "b"])
     file = bench.parquet("1.parquet", id=[1], text=["new"], at=[date(2026, 1, 1)])
     bench.run(bench.batch(1, file), write=NEWEST, schema_evolution="add")
     load(bench, 2, NEWEST, id=[1, 2], text=["late", "newer"], at=[date(2025, 1, 1), date(2025, 1, 1)])
@@ -85,7 +85,7 @@ def test_rows_of_before_there_was_a_sequence_are_the_oldest(bench: Bench) -> Non
 
 
 def test_a_wider_sequence_is_compared_by_value(bench: Bench) -> None:
-    load(bench, 0, NEWEST, id=[1, 2], at=pa.array([5, 5], pa.int32()))
+    bench.make(id=[1, 2], at=pa.array([5, 5], pa.int32()))
     file = bench.parquet("1.parquet", id=[1, 2], at=[4, 2**40], odd=[Decimal(1), Decimal(2)])
     bench.run(bench.batch(1, file), write=NEWEST, schema_evolution="widen")
 
@@ -95,7 +95,7 @@ def test_a_wider_sequence_is_compared_by_value(bench: Bench) -> None:
 
 
 def test_a_late_row_leaves_a_newer_one_with_a_column_that_the_late_one_lacks(bench: Bench) -> None:
-    load(bench, 0, NEWEST, id=[1, 2], at=[5, 5], more=["x", "y"])
+    bench.make(id=[1, 2], at=[5, 5], more=["x", "y"])
     for seq, at in enumerate((4, 5), start=1):
         file = bench.parquet(f"{seq}.parquet", id=[1], at=[at])
         if at == 5:

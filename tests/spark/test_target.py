@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_the_newest_transaction_is_found_below_many_foreign_commits(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
+    bench.make(a=[1])
     for version in range(25):
         DeltaTable(str(bench.table)).create_write_transaction(
             [],
@@ -34,7 +34,7 @@ def test_the_newest_transaction_is_found_below_many_foreign_commits(bench):
 
 
 def test_columns_are_matched_by_name_and_widened(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1], b=["x"])))
+    bench.make(a=[1], b=["x"])
 
     bench.run(
         bench.batch(1, bench.parquet("b.parquet", B=["y"], A=[2])),
@@ -109,7 +109,7 @@ def test_a_row_of_nulls_and_nested_values_is_checked_against_the_range(bench):
 
 
 def test_a_refresh_replaces_rows_and_may_change_columns_and_partitions(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
+    bench.make(a=[1])
     before = DeltaTable(str(bench.table)).metadata().id
     refresh = bench.batch(
         1,
@@ -126,7 +126,7 @@ def test_a_refresh_replaces_rows_and_may_change_columns_and_partitions(bench):
 
 
 def test_a_refresh_may_bring_a_type_that_delta_wants_to_be_asked_for(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
+    bench.make(a=[1])
     refresh = bench.batch(
         1, bench.parquet("b.parquet", a=[2]), mode="overwrite", overwrite_start=1, refresh_start=1
     )
@@ -137,7 +137,7 @@ def test_a_refresh_may_bring_a_type_that_delta_wants_to_be_asked_for(bench):
 
 
 def test_a_refresh_replaces_all_partitions_in_a_session_of_dynamic_mode(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1, 2], p=["x", "y"])), partition_by=("p",))
+    bench.make(["p"], a=[1, 2], p=["x", "y"])
     refresh = bench.batch(1, bench.parquet("b.parquet", a=[3], p=["x"]), mode="overwrite", overwrite_start=1)
     bench.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     try:
@@ -149,7 +149,7 @@ def test_a_refresh_replaces_all_partitions_in_a_session_of_dynamic_mode(bench):
 
 
 def test_a_range_is_replaced_and_its_other_batches_stay_inside(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1, 2], d=["mon", "tue"])))
+    bench.make(a=[1, 2], d=["mon", "tue"])
     first = bench.batch(1, bench.parquet("b.parquet", a=[3], d=["tue"]), mode="overwrite", where="d = 'tue'")
     second = bench.batch(2, bench.parquet("c.parquet", a=[4], d=["tue"]), where="d = 'tue'")
     outside = bench.batch(3, bench.parquet("d.parquet", a=[5], d=["wed"]), where="d = 'tue'")
@@ -192,7 +192,7 @@ def test_properties_that_become_a_part_of_the_protocol_are_set_once(bench):
 
 
 def test_a_table_that_forgets_transactions_is_refused(bench):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
+    bench.make(a=[1])
     bench.spark.sql(
         f"ALTER TABLE delta.`{bench.table}` SET TBLPROPERTIES "
         "('delta.setTransactionRetentionDuration' = 'interval 30 days')"
@@ -206,7 +206,7 @@ def test_a_table_that_forgets_transactions_is_refused(bench):
 
 def test_a_pipeline_that_comes_second_to_make_the_table_still_has_to_fit_it(bench, monkeypatch):
     """Delta itself would append a SELECT without the column b, and put NULL there."""
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1], b=[1])))
+    bench.make(a=[1], b=[1])
     looks, metadata = [], DeltaLog.metadata
 
     def first_without(log):
@@ -241,7 +241,7 @@ def test_a_local_table_stays_local_whatever_file_system_is_the_default(bench):
 
 @pytest.mark.parametrize("evolution", ["fail", "add"])
 def test_names_that_a_table_cannot_have_are_named_with_the_way_out(bench, evolution):
-    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), schema_evolution=evolution)
+    bench.make(a=[1])
     odd = bench.batch(1, bench.parquet("b.parquet", **{"a": [2], "b (°C)": [{"c,d": 1}]}), mode="overwrite")
     odd = dataclasses.replace(odd, refresh_start=1, overwrite_start=1)
 

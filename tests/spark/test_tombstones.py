@@ -46,7 +46,7 @@ def on_day(bench: Bench, seq: int, day: int, **columns: Any) -> None:
 
 
 def test_a_delete_keeps_older_rows_away_and_an_older_delete_does_nothing(bench: Bench) -> None:
-    load(bench, 0, WRITE, id=[1, 2, 3], at=[1, 5, 1], gone=[False] * 3)
+    bench.make(id=[1, 2, 3], at=[1, 5, 1], gone=[False] * 3)
     load(bench, 1, WRITE, id=[1, 2, 4], at=[9, 4, 9], gone=[True] * 3)
     assert stored(bench, "id", "at") == [(2, 5), (3, 1)]
     counts = {"inserted": 0, "updated": 0, "deleted": 1, "deduplicated": 0}
@@ -107,7 +107,7 @@ def abandoned(bench: Bench) -> None:
 def test_a_kill_between_the_deletes_and_the_rows_is_harmless(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, after: Callable[[Bench], None]
 ) -> None:
-    load(bench, 0, WRITE, id=[1, 2], at=[1, 1], gone=[False, False])
+    bench.make(id=[1, 2], at=[1, 1], gone=[False, False])
     # After the deletes are committed, and before the rows are.
     monkeypatch.setattr(Commit, "execute", die)
     with pytest.raises(Killed):
@@ -120,7 +120,7 @@ def test_a_kill_between_the_deletes_and_the_rows_is_harmless(
 
 
 def test_a_refusal_after_the_deletes_were_written_leaves_the_table_as_it_was(bench: Bench) -> None:
-    load(bench, 0, WRITE, id=[1, 2], at=[1, 1], text=["a", "b"], gone=[False, False])
+    bench.make(id=[1, 2], at=[1, 1], text=["a", "b"], gone=[False, False])
     error = refused(bench, 1, WRITE, id=[1, 2], at=[5, 1], text=["a", "other"], gone=[True, False])
 
     assert isinstance(error, MergeKeyError)

@@ -49,9 +49,12 @@ def registered(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.plan = dataclasses.replace(bench.plan, write={"kind": NEW})
 
 
+FIRST = {"id": [1, 2], "text": ["a", "a"]}
+
+
 def two_batches(bench: Any) -> tuple[Any, Any]:
     """Return a batch that makes the table, and one that brings one of its ids again, with another text."""
-    first = bench.batch(0, bench.parquet("a.parquet", id=[1, 2], text=["a", "a"]))
+    first = bench.batch(0, bench.parquet("a.parquet", **FIRST))
     second = bench.batch(1, bench.parquet("b.parquet", id=[2, 3], text=["b", "b"]))
     return first, second
 
@@ -84,7 +87,7 @@ def test_a_batch_is_one_commit_with_its_number_and_is_committed_once(bench: Any)
 
 def test_a_batch_that_changes_nothing_is_committed_too(bench: Any) -> None:
     first, _ = two_batches(bench)
-    bench.run(first)
+    bench.make(**FIRST)
 
     version = bench.run(bench.batch(1, *first.files))
 
@@ -94,8 +97,8 @@ def test_a_batch_that_changes_nothing_is_committed_too(bench: Any) -> None:
 
 
 def test_a_batch_runs_after_its_predecessor_alone(bench: Any) -> None:
-    first, second = two_batches(bench)
-    bench.run(first)
+    _, second = two_batches(bench)
+    bench.make(**FIRST)
 
     with pytest.raises(TableDivergedError, match="holds batch 0 as its newest, not 2"):
         bench.run(bench.batch(3, *second.files))
@@ -121,8 +124,7 @@ def test_a_batch_that_was_given_up_or_overtaken_writes_nothing(bench: Any) -> No
 
 
 def test_a_batch_that_another_run_commits_meanwhile_is_not_in_the_table_twice(bench: Any) -> None:
-    first, _ = two_batches(bench)
-    bench.run(first)
+    bench.make(**FIRST)
     second = bench.batch(1, bench.parquet("c.parquet", id=[3], text=["b"]))
     same = Transaction(bench.plan.pipeline, 1)
 
@@ -180,8 +182,8 @@ def test_the_log_of_a_small_table_is_looked_at_in_one_job(bench: Any, monkeypatc
 
 
 def test_a_failed_merge_leaves_the_table_and_the_session_as_they_were(bench: Any) -> None:
-    first, second = two_batches(bench)
-    bench.run(first)
+    _, second = two_batches(bench)
+    bench.make(**FIRST)
 
     error = bench.failure(second, sql="SELECT id, raise_error('no') AS text FROM @data")
 
@@ -219,8 +221,8 @@ STATE = '{"last": "2026-01-02", "keys": ["a \\"b\\"", "é ${spark.app.name}\\n"]
 
 @pytest.mark.parametrize("kind", ["append", NEW])
 def test_the_state_of_a_source_is_in_the_commit_of_its_rows(bench: Any, kind: str) -> None:
-    first, second = two_batches(bench)
-    bench.run(first)
+    _, second = two_batches(bench)
+    bench.make(**FIRST)
     entry = second
     target = Target(bench.spark, dataclasses.replace(bench.plan, write={"kind": kind}))
     found = over(bench.spark, bench.plan, entry, read(bench.spark, bench.plan, entry))
@@ -252,8 +254,8 @@ def delete_nothing(batch: Batch, commit: Commit) -> int | None:
 def test_a_write_that_does_not_record_the_number_is_an_error(
     bench: Any, monkeypatch: pytest.MonkeyPatch, write: Any, error: Any, message: str
 ) -> None:
-    first, second = two_batches(bench)
-    bench.run(first)
+    _, second = two_batches(bench)
+    bench.make(**FIRST)
     monkeypatch.setitem(WRITES, NEW, write)
 
     with pytest.raises(error, match=message) as caught:
