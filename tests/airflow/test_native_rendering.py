@@ -80,6 +80,7 @@ FIELDS: list[tuple[Any, list[Any]]] = [
         lambda x: {"table": TableSpec(columns="id int, day date", partition_by=x)},
         [None, ["day"]],
     ),
+    (lambda x: {"table": TableSpec(schema_evolution=x)}, ["add", "widen"]),
     (lambda x: {"table": TableSpec(properties=x, expect=x)}, [None, {"rule": "id > 0"}]),
     (lambda x: {"table": x}, [None, {"partition_by": ["day"]}]),
     (lambda x: {"write": Merge(primary_key=x)}, ["id", ["id", "day"]]),
@@ -137,6 +138,14 @@ def test_a_value_that_a_field_does_not_take_is_refused_when_the_task_runs(value:
     task = rendered(DeltaIncrementalIngestOperator, load(source=files(roots="{{ x }}")), x=value)
 
     with pytest.raises(InputError, match=r"^roots="):
+        task.ingest()
+
+
+def test_a_way_to_grow_that_there_is_not_is_refused_when_the_task_runs() -> None:
+    arguments = load(table=TableSpec(schema_evolution="{{ x }}"))
+    task = rendered(DeltaIncrementalIngestOperator, arguments, x="grow")
+
+    with pytest.raises(InputError, match="'grow'"):
         task.ingest()
 
 

@@ -19,7 +19,7 @@ from airflow.sdk import DAG, Asset, task
 from deltalake import DeltaTable
 
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
-from airflow_provider_scope.specs import FileSource, Replace, SparkEngine
+from airflow_provider_scope.specs import FileSource, SparkEngine
 from tests.support import warm
 
 if TYPE_CHECKING:
@@ -209,50 +209,6 @@ def test_archives_and_compressions_that_spark_reads_wrongly_are_named_and_not_lo
 
     assert values(tmp_path / "table") == ["1", "2"]
     assert report["left_out"] == {"archive or unreadable compression": 5}
-
-
-@pytest.mark.loads
-def test_a_full_refresh_by_a_templated_parameter(run_dag, tmp_path):
-    land(tmp_path / "landing", "a.parquet", 1)
-    with DAG("refreshed", schedule=None, params={"full": False}) as dag:
-        DeltaIncrementalIngestOperator(
-            task_id="ingest",
-            delta_location=str(tmp_path / "table"),
-            source=parquet(tmp_path / "landing"),
-            full_refresh="{{ params.full }}",
-        )
-    run_dag(dag)
-    land(tmp_path / "landing", "b.parquet", 2)
-    (tmp_path / "landing" / "a.parquet").unlink()
-
-    refreshed = result(run_dag(dag, run_conf={"full": True}))
-
-    assert refreshed["files"] == 1
-    assert values(tmp_path / "table") == [2]
-
-
-@pytest.mark.loads
-def test_writing_by_replace_where_replaces_the_range_by_all_files_of_the_source(run_dag, tmp_path):
-    land(tmp_path / "landing", "a.parquet", 1, 2)
-    land(tmp_path / "range", "b.parquet", 12)
-
-    def make(write: Any, folder: str) -> DAG:
-        with DAG("replaced", schedule=None) as dag:
-            DeltaIncrementalIngestOperator(
-                task_id="ingest",
-                delta_location=str(tmp_path / "table"),
-                source=parquet(tmp_path / folder, max_files_per_trigger=1),
-                write=write,
-            )
-        return dag
-
-    run_dag(make("append", "landing"))
-    run_dag(make(Replace(where="a >= 10"), "range"))
-    land(tmp_path / "range", "c.parquet", 13)
-    run = run_dag(make({"kind": "replace", "where": "a >= 10"}, "range"))
-
-    assert result(run)["batches"] == 2
-    assert values(tmp_path / "table") == [1, 2, 12, 13]
 
 
 def test_a_spark_that_cannot_start_says_why_and_keeps_the_batch(run_dag, tmp_path, monkeypatch, spark):

@@ -62,19 +62,6 @@ def test_rows_before_the_last_value_start_no_spark(tmp_path: Path, started: list
     assert pipe.rows() == [(1,), (5,), (5,), (6,)]
 
 
-def test_a_lag_and_rows_without_a_value_are_looked_at(tmp_path: Path, started: list[int]) -> None:
-    add(tmp_path, 1, 9)
-    pipe = pipe_of(tmp_path, lag=3, on_cursor_value_missing="exclude")
-    pipe.run()
-    add(tmp_path, 5, None)
-    pipe.run()
-    assert started == [1]
-    add(tmp_path, 6)
-    pipe.run()
-    assert started == [1, 1]
-    assert pipe.rows() == [(1,), (6,), (9,)]
-
-
 def test_a_select_before_the_cursor_is_asked(tmp_path: Path, started: list[int]) -> None:
     add(tmp_path, 1, 5)
     pipe = pipe_of(tmp_path, pre_filter_sql="SELECT -n AS n FROM @data")
@@ -85,6 +72,7 @@ def test_a_select_before_the_cursor_is_asked(tmp_path: Path, started: list[int])
     assert pipe.rows() == [(-1,), (-5,), (0,)]
 
 
+@pytest.mark.loads
 def test_instants_are_told_apart_below_what_statistics_hold(
     tmp_path: Path, spark: Any, started: list[int]
 ) -> None:
@@ -135,7 +123,8 @@ LOS_ANGELES, CALCUTTA = (
 
 
 @pytest.mark.parametrize(
-    ("func", "offset", "told"), [("max", LOS_ANGELES, "-07:52"), ("min", CALCUTTA, "+05:53")]
+    ("func", "offset", "told"),
+    [("max", LOS_ANGELES, "-07:52"), pytest.param("min", CALCUTTA, "+05:53", marks=pytest.mark.loads)],
 )
 def test_times_whose_statistics_lack_the_seconds_of_an_offset_are_loaded(
     tmp_path: Path, func: str, offset: timedelta, told: str

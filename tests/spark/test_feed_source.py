@@ -29,7 +29,11 @@ def _whole(source: Source) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "more", [[], ["INSERT INTO @s VALUES (4, 'd')"]], ids=["same version", "later version"]
+    "more",
+    [
+        pytest.param([], id="same version"),
+        pytest.param(["INSERT INTO @s VALUES (4, 'd')"], id="later version", marks=pytest.mark.loads),
+    ],
 )
 def test_a_copy_that_was_put_back_and_changed_since_is_refused(
     spark: Any, tmp_path: Path, more: list[str]
