@@ -13,6 +13,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 
 COLUMNS = {"a": "int", "b": "string"}
 WIDE = {"encoding": "UTF-16LE", "lineSep": "\n"}
+TABS = [
+    b"1\tx\n\t\n2\ty\n",
+    b"\t\n1\tx\n2\ty",
+    b"1\tx\n2\ty\n\t",  # the last record has no line end
+    b"1\tx\r\n\t\r\n2\ty\r\n",
+]
 ROWS = [{"a": 1, "b": "x"}, {"a": None, "b": None}, {"a": 2, "b": "y"}]
 
 
@@ -24,11 +30,8 @@ def read(bench: Any, *files: Any, sep: str, columns: dict[str, str] = COLUMNS, *
 @pytest.mark.parametrize(
     ("sep", "content", "options"),
     [
-        pytest.param("\t", b"1\tx\n\t\n2\ty\n", {}, id="tabs"),
+        pytest.param("\t", TABS, {}, id="tabs"),
         pytest.param("\\t", b"1\tx\n\t\n2\ty\n", {}, id="written as Spark takes it"),
-        pytest.param("\t", b"\t\n1\tx\n2\ty", {}, id="first"),
-        pytest.param("\t", b"1\tx\n2\ty\n\t", {}, id="last, without a line end"),
-        pytest.param("\t", b"1\tx\r\n\t\r\n2\ty\r\n", {}, id="with carriage returns"),
         pytest.param("\t", b"n\tm\n1\tx\n\t\n2\ty\n", {"header": "true"}, id="header"),
         pytest.param("\x01", b"1\x01x\n\x01\n2\x01y\n", {}, id="Hive's"),
         pytest.param(" ", b"1 x\n \n2 y\n", {}, id="blanks"),
@@ -43,9 +46,9 @@ def test_a_record_of_separators_that_are_blanks_is_a_row(bench, sep, content, op
     columns = {"n": "int", "m": "string"} if "header" in options else COLUMNS
     rows = [dict(zip(columns, row.values(), strict=True)) for row in ROWS]
 
-    assert read(bench, bench.file("a.csv", content), sep=sep, columns=columns, **options) == sorted(
-        rows, key=repr
-    )
+    contents = content if isinstance(content, list) else [content]
+    files = [bench.file(f"{number}.csv", one) for number, one in enumerate(contents)]
+    assert read(bench, *files, sep=sep, columns=columns, **options) == sorted(rows * len(files), key=repr)
 
 
 def test_such_records_lie_in_some_files_of_a_batch(bench):

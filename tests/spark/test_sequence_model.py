@@ -30,7 +30,7 @@ pytestmark = pytest.mark.spark
 
 SEED = int(os.environ.get("SEQUENCE_SEED", "1"))
 KEYS = int(os.environ.get("SEQUENCE_KEYS", "150"))
-LOADS = 4
+LOADS = 3
 SEEDS = pytest.mark.parametrize(
     "seed", [SEED, *(pytest.param(SEED + more, marks=pytest.mark.loads) for more in (1, 2))]
 )

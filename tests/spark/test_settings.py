@@ -118,7 +118,7 @@ def test_a_broken_file_is_an_error(bench, session):
 @pytest.mark.parametrize(
     ("content", "sql", "said"),
     [
-        ("1,2,3\n4,5\n", "SELECT a FROM @data", "it has not the 3 fields"),
+        ("1,2,3\n4,5\n", "SELECT count(*) AS n FROM @data", "it has not the 3 fields"),
         ("9,2,3\n1\n", "SELECT a, b, c FROM @data WHERE a > 5", "it has not the 3 fields"),
         (
             '{"a":9,"b":2}\n{"a":1,"b":"x"}\n',
