@@ -79,7 +79,7 @@ def test_a_real_file_whose_rows_are_not_as_declared_is_refused(spark, tmp_path, 
     lab.check_refused(lab.Lab(spark, tmp_path, packages.refused(packages.files()[name])), name)
 
 
-@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("header", [True, pytest.param(False, marks=pytest.mark.loads)])
 def test_hundreds_of_real_files_with_odd_names_beside_tidy_ones_are_in_the_table_once(
     spark, tmp_path, header
 ):

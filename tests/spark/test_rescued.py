@@ -391,6 +391,7 @@ def test_a_merge_refuses_a_rescued_key_and_a_batch_that_is_tried_again_changes_n
     }
 
 
+@pytest.mark.loads
 def test_rescued_values_with_versions_required_columns_and_columns_of_the_path(bench):
     """What nobody tried together: Scd2, NOT NULL, partition_columns, a quarantine, and a table that grows."""
     bench.spark.sql(
