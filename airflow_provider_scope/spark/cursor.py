@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+import zlib
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -199,6 +200,13 @@ class Reading:
             # 34 digits of a decimal.
             self.value = F.greatest(self.value, self.value)
         self.is_missing = self.stored.isNull()
+        columns = [
+            (self.cursor.column, self.kind, self.stored),
+            (self.cursor.per, self.group_kind, self.group),
+        ]
+        self.texts = {name: text for name, kind, text in columns if kind == "string"}
+        # In the state, such bytes would be another text, and the rows with them be new in each load.
+        self.is_undecoded = ~F.is_valid_utf8(F.concat(F.lit(""), *self.texts.values()))
         if self.kind in ("float", "double"):
             self.is_missing = self.is_missing | F.isnan(self.value) | F.abs(self.value).isin(float("inf"))
 
@@ -218,9 +226,24 @@ class Reading:
                 candidates, more = self._cut(candidates, self.max_rows)
             rows, counts = self._read_once(candidates, stack)
             if counts["missing"] and self.cursor.on_cursor_value_missing == "raise":
-                raise self._no_value(rows, int(counts["missing"]))
+                raise self._refused(
+                    rows.where(self.is_missing),
+                    f"no value in {self.cursor.column!r} (NULL, NaN or infinite)",
+                    'give them a value in pre_filter_sql; or set on_cursor_value_missing="exclude" (they are '
+                    'left out) or "include" (they are loaded in every run)',
+                )
+            if counts["undecoded"]:
+                raise self._refused(
+                    rows.where(self.is_undecoded),
+                    f"bytes that are not UTF-8 in {' or '.join(map(repr, self.texts))}",
+                    "leave them out in pre_filter_sql, with is_valid_utf8; or decode them there",
+                )
             if self.is_of_database and cursor_state.is_end_of_time(counts["last"], self.kind):
-                raise self._never_newer(rows, counts["last"])
+                raise self._refused(
+                    rows.where(self.value == self._literal(counts["last"])),
+                    f"{counts['last']} in {self.cursor.column!r} (no row could ever be newer)",
+                    "leave out such rows, or give them another value, in `query` or pre_filter_sql",
+                )
             state = self._state(rows, counts["last"], more=more)
             read_again, again = int(counts["again"]), self._is_again()
             count, notice = int(counts["rows"]) - read_again, ""
@@ -258,6 +281,7 @@ class Reading:
         values = (
             F.count(F.lit(1)).alias("rows"),
             F.count_if(self.is_missing).alias("missing"),
+            F.count_if(self.is_undecoded).alias("undecoded"),
             F.count_if(self._is_again()).alias("again"),
             self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
         )
@@ -514,8 +538,13 @@ class Reading:
             return values.get("", of_others)
         if not values:
             return of_others
-        texts = F.from_json(F.lit(json.dumps(values)), "map<string,string>")
-        value = texts.cast(f"map<string,{self.kind}>")[self.group if key is None else key]
+        # Spark searches a map from its beginning. So it is many small ones, each found by a hash of the key.
+        group, maps = self.group if key is None else key, [dict[str, str | None]() for _ in values]
+        for name, text in values.items():
+            maps[zlib.crc32(name.encode()) % len(maps)][name] = text
+        texts = F.from_json(F.lit(json.dumps(maps)), "array<map<string,string>>")
+        place = F.crc32(group) % len(maps)
+        value = texts.cast(f"array<map<string,{self.kind}>>")[place][group]
         return value if of_others is None else F.coalesce(value, self._literal(of_others))
 
     def _text(self, value: Column) -> Column:
@@ -551,37 +580,21 @@ class Reading:
     def _columns(self) -> list[Column]:
         return [F.col(quoted(name)) for name in self.data.columns]
 
-    def _never_newer(self, held: DataFrame, last: str) -> CursorError:
-        """Make the error for the end of time as the last value: it stands for "never"."""
-        rows = _shown(held.where(self.value == self._literal(last)))
-        return CursorError(
-            f"The column {self.cursor.column!r} holds {last}, as in {rows}: no row could ever be newer than "
-            "this value.",
-            kept=NO_ROW_WRITTEN,
-            do="leave out such rows, or give them another value, in `query` or pre_filter_sql",
-        )
-
-    def _no_value(self, held: DataFrame, count: int) -> CursorError:
-        pinned = ""
+    def _refused(self, rows: DataFrame, what: str, do: str) -> CursorError:
+        """Make the error for rows with which, or without which, a cursor cannot go on."""
+        texts = rows.select(F.to_json(F.struct("*")).alias("row")).limit(_EXAMPLES).collect()
+        examples, count = "; ".join(str(row["row"])[:200] for row in texts), rows.count()
         if self.cursor_slice.version is not None:
-            pinned = (
+            do += (
                 f". The batch keeps version {self.cursor_slice.version} of the source: if you correct the "
                 "source, abandon the batch with `airflow scope abandon`"
             )
         return CursorError(
-            f"{count:,} row{' has' if count == 1 else 's have'} no value in {self.cursor.column!r} (NULL, "
-            f"NaN or infinite), such as {_shown(held.where(self.is_missing))}.",
+            f"{count:,} row{' has' if count == 1 else 's have'} {what}, such as {examples}.",
             kept=NO_ROW_WRITTEN,
-            do='give them a value in pre_filter_sql; or set on_cursor_value_missing="exclude" (they are '
-            f'left out) or "include" (they are loaded in every run){pinned}',
+            do=do,
         )
 
 
 def _lasts(state: CursorState) -> dict[str, str]:
     return {key: group.last for key, group in state.reached.items()}
-
-
-def _shown(rows: DataFrame) -> str:
-    """Write a few rows as JSON, for a message."""
-    texts = rows.select(F.to_json(F.struct("*")).alias("row")).limit(_EXAMPLES).collect()
-    return "; ".join(str(row["row"])[:200] for row in texts)

@@ -325,14 +325,41 @@ def test_what_is_not_possible_is_refused_before_a_row_is_written(
         pipe(per="g").run()
 
 
-def test_load_has_a_cursor_for_each_group(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cursor", [{"column": "n", "per": "g"}, {"column": "g"}])
+def test_text_that_a_state_cannot_hold_is_refused(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cursor: dict[str, str]
+) -> None:
+    """Else the row would be new in each load: the state had a replacement character for its last byte."""
+    warm.use(monkeypatch, spark)
+    source = str(tmp_path / "source")
+    rows = spark.sql("SELECT 1 AS n, CAST(X'61FF' AS STRING) AS g UNION ALL SELECT 2, 'b'")
+    rows.write.format("delta").save(source)
+    with pytest.raises(CursorError, match="1 row has bytes that are not UTF-8 in 'g', such as"):
+        warm.Pipe(tmp_path, {"source": {"table": source, "cursor": cursor}}).run()
+
+
+def test_load_has_a_cursor_for_each_group_and_for_no_more_than_a_state_holds(
+    spark: Any, tmp_path: Path
+) -> None:
     from airflow_provider_scope.spark import load
 
     cursor, target = Cursor(column="n", per="g"), str(tmp_path / "target")
-    load(spark, [{"g": "a", "n": 5}, {"g": "b", "n": 1}], target, "append", cursor=cursor)
-    later = [{"g": "a", "n": 4}, {"g": "b", "n": 1}, {"g": "b", "n": 2}, {"g": "c", "n": -1}]
-    result = load(spark, later, target, "append", cursor=cursor)
 
-    found = DeltaTable(target).to_pyarrow_table().to_pylist()
-    assert sorted((row["g"], row["n"]) for row in found) == [("a", 5), ("b", 1), ("b", 2), ("c", -1)]
-    assert result.inserted == 2
+    def load_numbers(groups: int, *numbers: int) -> int:
+        # Of one of them there is no value, and the others have keys of several bytes.
+        group = "if(id = 7, NULL, concat('\u00e9\\0', id)) AS g"
+        source = spark.range(groups).selectExpr(
+            group, f"explode(transform(array{numbers}, n -> n - id)) AS n"
+        )
+        return load(spark, source, target, cursor=cursor).inserted
+
+    assert load_numbers(10_000, 5, 6) == 20_000
+    assert load_numbers(10_000, 5, 6, 7) == 10_000
+    with pytest.raises(CursorError, match="has more than 10,000 values"):
+        load_numbers(10_001, 7, 8)
+    rows = DeltaTable(target).to_pyarrow_table().to_pylist()
+    assert Counter((row["g"], row["n"]) for row in rows) == Counter(
+        (None if id_ == 7 else f"\u00e9\0{id_}", number - id_)
+        for id_ in range(10_000)
+        for number in (5, 6, 7)
+    )

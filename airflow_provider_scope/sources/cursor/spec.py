@@ -28,7 +28,7 @@ class Cursor:
         doubles, dates, timestamps with and without zone, and text (compared by code point).
     :param per: A column of text, whole numbers, dates or booleans, or such a path. The rows with one of its
         values are a group, and each group has a last value of its own; rows with NULL are a group, too. At
-        most 1,000 groups. None is one last value for all rows.
+        most 10,000 groups. None is one last value for all rows.
     :param initial_value: Rows from this value on are loaded; None is all. A number, a date, a datetime (with
         time zone for a column of instants, without for ``timestamp_ntz``), or text of one.
     :param end_value: Rows before this value are loaded, not those at it. The state is then neither read nor

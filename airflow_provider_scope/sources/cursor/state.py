@@ -147,7 +147,7 @@ _KINDS = re.compile(_NUMBER.pattern + r"|date|timestamp|timestamp_ntz|string")
 _WHOLE_GROUPS = re.compile(_WHOLE.pattern + r"|decimal\(\d+,0\)")
 _GROUPS = re.compile(_WHOLE_GROUPS.pattern + r"|boolean|date|string")
 """Types whose values have one text each, in Spark as in a database: not those of floats and of times."""
-MOST_GROUPS = 1000
+MOST_GROUPS = 10_000
 """Groups of ``per``: all of them are in the state, which is part of a commit and of a record."""
 LONGEST_GROUP = 200
 """Characters of a group's value."""
