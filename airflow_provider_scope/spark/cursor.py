@@ -542,9 +542,10 @@ class Reading:
         group, maps = self.group if key is None else key, [dict[str, str | None]() for _ in values]
         for name, text in values.items():
             maps[zlib.crc32(name.encode()) % len(maps)][name] = text
-        texts = F.from_json(F.lit(json.dumps(maps)), "array<map<string,string>>")
-        place = F.crc32(group) % len(maps)
-        value = texts.cast(f"array<map<string,{self.kind}>>")[place][group]
+        texts = F.from_json("maps", "array<map<string,string>>").cast(f"array<map<string,{self.kind}>>")
+        # Not a literal: Spark would write it out in the text of each plan, which it keeps.
+        table = self.spark.sql("SELECT * FROM VALUES (:maps) AS t(maps)", {"maps": json.dumps(maps)})
+        value = table.select(texts).scalar()[F.crc32(group) % len(maps)][group]
         return value if of_others is None else F.coalesce(value, self._literal(of_others))
 
     def _text(self, value: Column) -> Column:
