@@ -482,6 +482,21 @@ JSON += [
     json("an escaped character in two halves", '{"v":"\\ud83d\\ude00"}\n', [("\U0001f600",)], ONE),
 ]
 IDENTITY = pa.timestamp("ns")
+INSIDE = {
+    "s": [{"b": "B", "a": 1}],
+    "m": pa.array(
+        [[("k", [{"y": 2, "x": 3}])]],
+        pa.map_(pa.string(), pa.list_(pa.struct({"y": pa.int32(), "x": pa.int32()}))),
+    ),
+}
+INSIDE_TYPES = {
+    "s": "struct<a:bigint,z:date,b:string>",
+    "m": "map<string,array<struct<x:bigint,y:decimal(20,0)>>>",
+}
+INSIDE_ROWS: list[tuple[Any, ...]] = [
+    ({"a": 1, "z": None, "b": "B"}, [("k", [{"x": 3, "y": Decimal(2)}])]),
+]
+
 PARQUET = [
     parquet(
         "declared columns, another order", {"name": ["A"], "id": pa.array([1], pa.int32())}, [(1, "A")], KEYS
@@ -521,6 +536,21 @@ PARQUET = [
         {"v": "array<decimal(38,10)>", "s": "struct<a:array<double>,m:decimal(20,0)>"},
     ),
     parquet("a wider type", {"v": pa.array([1], pa.int64())}, "v is bigint, declared is int", {"v": "int"}),
+    parquet(
+        "fields inside another column, in another order, and one missing", INSIDE, INSIDE_ROWS, INSIDE_TYPES
+    ),
+    parquet(
+        "a field inside another column in another letter case",
+        {"s": [{"A": 1}]},
+        [({"a": 1},)],
+        {"s": "struct<a:bigint>"},
+    ),
+    parquet(
+        "a field inside another column that is not declared",
+        {"s": [{"a": 1, "x": 2}]},
+        "s is struct<a:bigint,x:bigint>, declared is struct<a:bigint>",
+        {"s": "struct<a:bigint>"},
+    ),
     parquet("text where a number is declared", {"v": ["1"]}, "v is string, declared is int", {"v": "int"}),
     parquet(
         "an instant, declared as wall-clock time",
@@ -626,6 +656,19 @@ ORC = [
         [([Decimal("1.0000000000"), None], {"a": [0.5], "m": Decimal(7)})],
         {"v": "array<decimal(38,10)>", "s": "struct<a:array<double>,m:decimal(20,0)>"},
     ),
+    orc("fields inside another column, in another order, and one missing", INSIDE, INSIDE_ROWS, INSIDE_TYPES),
+    orc(
+        "a field inside another column in another letter case",
+        {"s": [{"A": 1}]},
+        [({"a": 1},)],
+        {"s": "struct<a:bigint>"},
+    ),
+    orc(
+        "a field inside another column that is not declared",
+        {"s": [{"a": 1, "x": 2}]},
+        "s is struct<a:bigint,x:bigint>, declared is struct<a:bigint>",
+        {"s": "struct<a:bigint>"},
+    ),
     orc("text where a number is declared", {"v": ["1"]}, "v is string, declared is int", {"v": "int"}),
     orc(
         "names that all begin with _col, declared in another order",
@@ -708,6 +751,10 @@ def raw(types: dict[str, Any], *values: bytes) -> bytes:
     return avro_file(types) + b"".join(blocks)
 
 
+def avro_struct(*fields: tuple[str, Any], name: str = "s") -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": kind} for n, kind in fields]}
+
+
 AVRO = [
     avro(
         "declared columns, another order",
@@ -739,6 +786,33 @@ AVRO = [
     avro("a name that does not end in .avro", BLOCKS, [(1,), (2,)], {"id": "int"}, name="odd.bin"),
     avro("a narrower type", avro_file({"v": "int"}, (1,)), [(1,)], {"v": "bigint"}),
     avro("a wider type", avro_file({"v": "long"}, (1,)), "v is bigint, declared is int", {"v": "int"}),
+    avro(
+        "fields inside another column, in another order, and one missing",
+        avro_file(
+            {
+                "s": avro_struct(("b", "string"), ("a", "int")),
+                "m": {
+                    "type": "map",
+                    "values": {"type": "array", "items": avro_struct(("y", "int"), ("x", "int"), name="t")},
+                },
+            },
+            ({"b": "B", "a": 1}, {"k": [{"y": 2, "x": 3}]}),
+        ),
+        INSIDE_ROWS,
+        INSIDE_TYPES,
+    ),
+    avro(
+        "a field inside another column in another letter case",
+        avro_file({"s": avro_struct(("A", "int"))}, ({"A": 1},)),
+        [({"a": 1},)],
+        {"s": "struct<a:bigint>"},
+    ),
+    avro(
+        "a field inside another column that is not declared",
+        avro_file({"s": avro_struct(("a", "int"), ("x", "int"))}, ({"a": 1, "x": 2},)),
+        "s is struct<a:int,x:int>, declared is struct<a:bigint>",
+        {"s": "struct<a:bigint>"},
+    ),
     avro(
         "text where a number is declared",
         avro_file({"v": "string"}, ("1",)),

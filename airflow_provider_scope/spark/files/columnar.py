@@ -329,7 +329,7 @@ def _holds(shape: Shape, field: T.StructField, file_field: T.StructField) -> boo
     """Return whether a declared column holds all values of a column of some files."""
     if field.name in shape.nanoseconds and isinstance(field.dataType, T.LongType):
         return True  # declared as the number that it is in the file
-    return _common(file_field.dataType, field.dataType) == bare_type(field.dataType)
+    return _common(field.dataType, file_field.dataType) == bare_type(field.dataType)
 
 
 def _not_of_spark(shape: Shape, names: Collection[str] | None = None) -> list[tuple[str, str]]:
@@ -346,20 +346,23 @@ def _not_of_spark(shape: Shape, names: Collection[str] | None = None) -> list[tu
 
 
 def _common(first: T.DataType, second: T.DataType) -> T.DataType | None:
-    """Find the type that holds all values of two types unchanged; None if there is none."""
+    """Find the type that holds all values of two types unchanged; None if there is none.
+
+    Fields inside are in the order of the first: Spark's readers find them by their names.
+    """
     return merge_types(bare_type(first), bare_type(second), _wider)
 
 
 def _wider(first: T.DataType, second: T.DataType) -> T.DataType | None:
     if first == second:
         return first
+    for clock, kind in ((first, second), (second, first)):
+        if isinstance(clock, ClockOfUTC) and isinstance(kind, (T.TimestampType, T.TimestampNTZType)):
+            return kind
     if keeps_values(first.simpleString(), second.simpleString()):
         return second
     if keeps_values(second.simpleString(), first.simpleString()):
         return first
-    for clock, kind in ((first, second), (second, first)):
-        if isinstance(clock, ClockOfUTC) and isinstance(kind, (T.TimestampType, T.TimestampNTZType)):
-            return kind
     if isinstance(first, T.DecimalType) and isinstance(second, T.DecimalType):
         scale = max(first.scale, second.scale)
         precision = scale + max(first.precision - first.scale, second.precision - second.scale)
