@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta import write_rules
 from airflow_provider_scope.spark import settings
+from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.values import INSTANT_FORMAT
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from pyspark import StorageLevel
     from pyspark.sql import Column, DataFrame
 
+_WITHOUT_CONSTRAINTS = {"spark.sql.constraintPropagation.enabled": "false"}
+"""What is known of rows, such as that two columns are equal, is carried over to the rows that are held. Spark
+finds all of it: of many columns that are made of one, each in several steps, in hours (SPARK-42438)."""
+
 
 def hold(block: ExitStack, rows: DataFrame, level: StorageLevel | None = None) -> DataFrame:
     """Read rows, and hold what was read until the block ends.
@@ -27,7 +32,8 @@ def hold(block: ExitStack, rows: DataFrame, level: StorageLevel | None = None) -
 
     :param level: Where it is held; None is in memory, and on disks what memory has no room for.
     """
-    held = rows.localCheckpoint(eager=True, storageLevel=level)
+    with with_settings(rows.sparkSession, _WITHOUT_CONSTRAINTS):
+        held = rows.localCheckpoint(eager=True, storageLevel=level)
     block.callback(held._jdf.queryExecution().analyzed().rdd().unpersist, False)  # noqa: SLF001, FBT003 - Scala's
     return held
 

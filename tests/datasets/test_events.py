@@ -183,12 +183,12 @@ def loaded(table: str) -> list[tuple[Place, tuple[Any, ...]]]:
     return rows
 
 
-@pytest.mark.parametrize("write", ["append"])
+@pytest.mark.parametrize("write", ["append", "merge"])
 def test_each_value_of_real_events_is_in_a_column_or_rescued_or_in_the_quarantine(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:
     warm.use(monkeypatch, spark)
-    by_key = {"strategy": "upsert", "primary_key": KEY}
+    by_key = {"kind": "merge", "strategy": "upsert", "primary_key": KEY}
     pipe = warm.Pipe(
         tmp_path,
         {

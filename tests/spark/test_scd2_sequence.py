@@ -101,11 +101,11 @@ def test_after_a_purge_newer_rows_are_exact_and_older_ones_are_placed_among_what
 
 def test_a_column_that_comes_later_makes_a_version_and_leaves_old_ones(bench: Bench) -> None:
     load(bench, 0, WRITE, id=[1, 1], at=[1, 5], text=["a", "b"])
-    for seq, columns in enumerate(({"at": [3], "more": ["x"]}, {"at": [4], "text": ["a"]}), start=1):
+    for seq, columns in enumerate(({"at": [3], "user": ["x"]}, {"at": [4], "text": ["a"]}), start=1):
         file = bench.parquet(f"{seq}.parquet", id=[1], **columns)
         bench.run(bench.batch(seq, file), write=WRITE, schema_evolution="add")
 
-    rows = [tuple(row[name] for name in ("at", "text", "more", *WINDOW)) for row in bench.rows()]
+    rows = [tuple(row[name] for name in ("at", "text", "user", *WINDOW)) for row in bench.rows()]
     assert sorted(rows) == [
         (1, "a", None, 1, 3),
         (3, None, "x", 3, 4),

@@ -77,7 +77,9 @@ class Staged:
 
     def values(self) -> dict[str, Any]:
         """Take all columns of an inserted row from the source of a MERGE, in SQL."""
-        return {quoted(name): f"s.{quoted(name)}" for name in self.names}
+        # A column that is new has its name from the source: alone, `user` would be the function of that name.
+        side = "s." if self.batch.brings_columns else ""
+        return {f"{side}{quoted(name)}": f"s.{quoted(name)}" for name in self.names}
 
     def source(self, rows: DataFrame) -> DataFrame:
         """Name the columns of rows for the source of a MERGE as the table does: so Delta finds new ones."""
