@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -28,14 +29,16 @@ def test_a_file_that_livy_does_not_take_fails_the_task_and_leaves_nothing_in_its
     cluster, tmp_path_factory, monkeypatch
 ):
     cluster.land(1)
-    elsewhere = tmp_path_factory.getbasetemp().parent / f"elsewhere-{cluster.folder.name}"
-    monkeypatch.setattr(
-        cluster, "place", lambda name: str((elsewhere if name == "table" else cluster.folder) / name)
-    )
-    task = cluster.operator(engine={"spark_conn_id": "cluster", "shared_folders": ["/"]})
+    refusal = "400: requirement failed: Local path .* cannot be added"
+    # Livy takes what lies below the folder of all tests.
+    with tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp().parent) as elsewhere:
+        monkeypatch.setattr(
+            cluster, "place", lambda name: f"{elsewhere if name == 'table' else cluster.folder}/{name}"
+        )
+        task = cluster.operator(engine={"spark_conn_id": "cluster", "shared_folders": ["/"]})
 
-    with pytest.raises(AirflowFailException, match=r"400: requirement failed: Local path .* cannot be added"):
-        task.execute(a_context())
+        with pytest.raises(AirflowFailException, match=refusal):
+            task.execute(a_context())
 
     port = json.loads(cluster.manager()._http.base_url.rpartition(":")[2])
     batches = requests.get(f"http://127.0.0.1:{port}/batches?size=1000", timeout=30).json()["sessions"]
