@@ -99,10 +99,10 @@ class Livy:
             answer = self._http.request("POST", "/batches", doing=doing, repeatable=False, json=body)
             if answer.ok:
                 return _job(answer.json(doing))
-            other = self._known_process(name)  # it was submitted at the same moment
-            if other is None:
+            process = self._known_process(name)  # it was submitted at the same moment
+            if process is None:
                 raise answer.error(doing)
-            return other
+            return process
 
         def check(_: ServiceOutcomeUnknownError) -> Job | None:
             return self._known_process(name)

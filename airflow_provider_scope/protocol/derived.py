@@ -77,8 +77,7 @@ class SeenFiles(History):
         remaining: list[FileEntry] = []
         for first in range(0, len(files), LISTED_AT_ONCE):
             part = files[first : first + LISTED_AT_ONCE]
-            same = self._same(part)
-            remaining += [file for file, is_same in zip(part, same, strict=True) if not is_same]
+            remaining += [file for file, is_same in zip(part, self._same(part), strict=True) if not is_same]
         return remaining
 
     def _same(self, files: Sequence[FileEntry]) -> list[bool]:
@@ -89,10 +88,10 @@ class SeenFiles(History):
             size = pc.and_kleene(
                 pc.is_valid(rows["size_bytes"]), pc.equal(rows["size_bytes"], listed_rows["size_bytes"])
             )
-            same = pc.and_(pc.equal(rows["modified_ms"], listed_rows["modified_ms"]), size)
+            equal = pc.and_(pc.equal(rows["modified_ms"], listed_rows["modified_ms"]), size)
             # Null where all else is the same and one of the sums is not known.
-            same = pc.and_kleene(same, pc.equal(rows["content_md5"], listed_rows["content_md5"]))
-            for index, is_same in zip(indices.to_pylist(), same.to_pylist(), strict=True):
+            equal = pc.and_kleene(equal, pc.equal(rows["content_md5"], listed_rows["content_md5"]))
+            for index, is_same in zip(indices.to_pylist(), equal.to_pylist(), strict=True):
                 is_same_by_index.setdefault(index, is_same is not False)
         return [
             self._files[file.path] == status(file)

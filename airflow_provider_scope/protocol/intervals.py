@@ -57,15 +57,15 @@ class IntervalLog(CheckpointLog):
         return any(self.storage.read(f"{self.checkpoint}/{name}") is not None for name in names)
 
     def _check_alone(self) -> None:
-        other = overlapping(self.window, known_intervals(self.storage, self.checkpoint))
-        if other:
+        begun = overlapping(self.window, known_intervals(self.storage, self.checkpoint))
+        if begun:
             raise InputError(
-                f"The interval {self.window.name} overlaps {other.name}, which was begun in the same "
+                f"The interval {self.window.name} overlaps {begun.name}, which was begun in the same "
                 "table: files in both would be loaded twice.",
                 kept="the table and all records; no batch was logged",
                 do="load intervals that do not overlap: after a change of the schedule, begin at the end of "
                 "the last one. To load an interval again, clear its run. If the other one was begun by "
-                f"mistake and has logged no batch, delete {_folder(self.checkpoint)}/{other.name}{_SUFFIX}",
+                f"mistake and has logged no batch, delete {_folder(self.checkpoint)}/{begun.name}{_SUFFIX}",
             )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import uuid
-import zlib
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from airflow_provider_scope.spark import databases, settings, user_sql
 from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.held import hold, read_once
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
-from airflow_provider_scope.spark.structs import column_of, row_hash, without_metadata
+from airflow_provider_scope.spark.structs import column_of, row_hash, value_by_key, without_metadata
 from airflow_provider_scope.spark.user_sql import over_rows, selected
 from airflow_provider_scope.sql import quoted
 
@@ -200,11 +199,8 @@ class Reading:
             # 34 digits of a decimal.
             self.value = F.greatest(self.value, self.value)
         self.is_missing = self.stored.isNull()
-        columns = [
-            (self.cursor.column, self.kind, self.stored),
-            (self.cursor.per, self.group_kind, self.group),
-        ]
-        self.texts = {name: text for name, kind, text in columns if kind == "string"}
+        texts = ((self.cursor.column, self.kind, self.stored), (self.cursor.per, self.group_kind, self.group))
+        self.texts = {name: text for name, kind, text in texts if kind == "string"}
         # In the state, such bytes would be another text, and the rows with them be new in each load.
         self.is_undecoded = ~F.is_valid_utf8(F.concat(F.lit(""), *self.texts.values()))
         if self.kind in ("float", "double"):
@@ -225,25 +221,7 @@ class Reading:
                     candidates = hold(stack, candidates)
                 candidates, more = self._cut(candidates, self.max_rows)
             rows, counts = self._read_once(candidates, stack)
-            if counts["missing"] and self.cursor.on_cursor_value_missing == "raise":
-                raise self._refused(
-                    rows.where(self.is_missing),
-                    f"no value in {self.cursor.column!r} (NULL, NaN or infinite)",
-                    'give them a value in pre_filter_sql; or set on_cursor_value_missing="exclude" (they are '
-                    'left out) or "include" (they are loaded in every run)',
-                )
-            if counts["undecoded"]:
-                raise self._refused(
-                    rows.where(self.is_undecoded),
-                    f"bytes that are not UTF-8 in {' or '.join(map(repr, self.texts))}",
-                    "leave them out in pre_filter_sql, with is_valid_utf8; or decode them there",
-                )
-            if self.is_of_database and cursor_state.is_end_of_time(counts["last"], self.kind):
-                raise self._refused(
-                    rows.where(self.value == self._literal(counts["last"])),
-                    f"{counts['last']} in {self.cursor.column!r} (no row could ever be newer)",
-                    "leave out such rows, or give them another value, in `query` or pre_filter_sql",
-                )
+            self._check(rows, counts)
             state = self._state(rows, counts["last"], more=more)
             read_again, again = int(counts["again"]), self._is_again()
             count, notice = int(counts["rows"]) - read_again, ""
@@ -538,14 +516,7 @@ class Reading:
             return values.get("", of_others)
         if not values:
             return of_others
-        # Spark searches a map from its beginning. So it is many small ones, each found by a hash of the key.
-        group, maps = self.group if key is None else key, [dict[str, str | None]() for _ in values]
-        for name, text in values.items():
-            maps[zlib.crc32(name.encode()) % len(maps)][name] = text
-        texts = F.from_json("maps", "array<map<string,string>>").cast(f"array<map<string,{self.kind}>>")
-        # Not a literal: Spark would write it out in the text of each plan, which it keeps.
-        table = self.spark.sql("SELECT * FROM VALUES (:maps) AS t(maps)", {"maps": json.dumps(maps)})
-        value = table.select(texts).scalar()[F.crc32(group) % len(maps)][group]
+        value = value_by_key(self.spark, values, self.group if key is None else key, str(self.kind))
         return value if of_others is None else F.coalesce(value, self._literal(of_others))
 
     def _text(self, value: Column) -> Column:
@@ -580,6 +551,32 @@ class Reading:
 
     def _columns(self) -> list[Column]:
         return [F.col(quoted(name)) for name in self.data.columns]
+
+    def _check(self, rows: DataFrame, counts: Mapping[str, Any]) -> None:
+        """Refuse rows with which, or without which, a cursor cannot go on.
+
+        :raises CursorError: As said.
+        """
+        column = repr(self.cursor.column)
+        if counts["missing"] and self.cursor.on_cursor_value_missing == "raise":
+            raise self._refused(
+                rows.where(self.is_missing),
+                f"no value in {column} (NULL, NaN or infinite)",
+                'give them a value in pre_filter_sql; or set on_cursor_value_missing="exclude" (they are '
+                'left out) or "include" (they are loaded in every run)',
+            )
+        if counts["undecoded"]:
+            raise self._refused(
+                rows.where(self.is_undecoded),
+                f"bytes that are not UTF-8 in {' or '.join(map(repr, self.texts))}",
+                "leave them out in pre_filter_sql, with is_valid_utf8; or decode them there",
+            )
+        if self.is_of_database and cursor_state.is_end_of_time(counts["last"], self.kind):
+            raise self._refused(
+                rows.where(self.value == self._literal(counts["last"])),
+                f"{counts['last']} in {column} (no row could ever be newer)",
+                "leave out such rows, or give them another value, in `query` or pre_filter_sql",
+            )
 
     def _refused(self, rows: DataFrame, what: str, do: str) -> CursorError:
         """Make the error for rows with which, or without which, a cursor cannot go on."""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _WITHOUT_CONSTRAINTS = {"spark.sql.constraintPropagation.enabled": "false"}
-"""What is known of rows, such as that two columns are equal, is carried over to the rows that are held. Spark
-finds all of it: of many columns that are made of one, each in several steps, in hours (SPARK-42438)."""
+"""Spark carries what it can prove of rows, such as that two columns are equal, over to those that are held:
+of a hundred columns that are made of one text, more than a heap can hold (SPARK-42438)."""
 
 
 def hold(block: ExitStack, rows: DataFrame, level: StorageLevel | None = None) -> DataFrame:

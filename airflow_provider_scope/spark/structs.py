@@ -1,9 +1,10 @@
-"""Schemas of Spark: as users name them, the walks through their types, and the hash of a row by these."""
+"""Schemas of Spark: as users name them, the walks through their types, and hashes of rows and keys."""
 
 from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,7 +18,7 @@ from airflow_provider_scope.sql import quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def to_struct(columns: Mapping[str, str]) -> T.StructType:
@@ -275,3 +276,19 @@ def _value_text(value: Column, kind: T.DataType) -> Column:
         case T.VariantType():
             return F.to_json(value)
     return value.cast("string")
+
+
+def value_by_key(spark: SparkSession, values: Mapping[str, str | None], key: Column, kind: str) -> Column:
+    """Find the value for a key; NULL if there is none. It takes as long with ten values as with ten thousand.
+
+    :param values: The key -> the value, as text; at least one.
+    :param kind: The type of the values.
+    """
+    # Spark searches a map from its beginning. So it is many small ones, each found by a hash of the key.
+    maps = [dict[str, str | None]() for _ in values]
+    for name, text in values.items():
+        maps[zlib.crc32(name.encode()) % len(maps)][name] = text
+    texts = F.from_json("maps", "array<map<string,string>>").cast(f"array<map<string,{kind}>>")
+    # Not a literal: Spark would write it out in the text of each plan, which it keeps.
+    table = spark.sql("SELECT * FROM VALUES (:maps) AS t(maps)", {"maps": json.dumps(maps)})
+    return table.select(texts).scalar()[F.crc32(key) % len(maps)][key]

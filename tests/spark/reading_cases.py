@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pyarrow as pa
 from pyarrow import orc as pa_orc
 from pyarrow import parquet as pa_parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Rows = list[tuple[Any, ...]]
 
@@ -497,6 +500,27 @@ INSIDE_ROWS: list[tuple[Any, ...]] = [
     ({"a": 1, "z": None, "b": "B"}, [("k", [{"x": 3, "y": Decimal(2)}])]),
 ]
 
+
+def fields_inside(case: Callable[..., Case]) -> list[Case]:
+    """List the cases that parquet and ORC share."""
+    one = {"s": "struct<a:bigint>"}
+    return [
+        case(
+            "fields inside another column, in another order, and one missing",
+            INSIDE,
+            INSIDE_ROWS,
+            INSIDE_TYPES,
+        ),
+        case("a field inside another column in another letter case", {"s": [{"A": 1}]}, [({"a": 1},)], one),
+        case(
+            "a field inside another column that is not declared",
+            {"s": [{"a": 1, "x": 2}]},
+            "s is struct<a:bigint,x:bigint>, declared is struct<a:bigint>",
+            one,
+        ),
+    ]
+
+
 PARQUET = [
     parquet(
         "declared columns, another order", {"name": ["A"], "id": pa.array([1], pa.int32())}, [(1, "A")], KEYS
@@ -536,21 +560,7 @@ PARQUET = [
         {"v": "array<decimal(38,10)>", "s": "struct<a:array<double>,m:decimal(20,0)>"},
     ),
     parquet("a wider type", {"v": pa.array([1], pa.int64())}, "v is bigint, declared is int", {"v": "int"}),
-    parquet(
-        "fields inside another column, in another order, and one missing", INSIDE, INSIDE_ROWS, INSIDE_TYPES
-    ),
-    parquet(
-        "a field inside another column in another letter case",
-        {"s": [{"A": 1}]},
-        [({"a": 1},)],
-        {"s": "struct<a:bigint>"},
-    ),
-    parquet(
-        "a field inside another column that is not declared",
-        {"s": [{"a": 1, "x": 2}]},
-        "s is struct<a:bigint,x:bigint>, declared is struct<a:bigint>",
-        {"s": "struct<a:bigint>"},
-    ),
+    *fields_inside(parquet),
     parquet("text where a number is declared", {"v": ["1"]}, "v is string, declared is int", {"v": "int"}),
     parquet(
         "an instant, declared as wall-clock time",
@@ -656,19 +666,7 @@ ORC = [
         [([Decimal("1.0000000000"), None], {"a": [0.5], "m": Decimal(7)})],
         {"v": "array<decimal(38,10)>", "s": "struct<a:array<double>,m:decimal(20,0)>"},
     ),
-    orc("fields inside another column, in another order, and one missing", INSIDE, INSIDE_ROWS, INSIDE_TYPES),
-    orc(
-        "a field inside another column in another letter case",
-        {"s": [{"A": 1}]},
-        [({"a": 1},)],
-        {"s": "struct<a:bigint>"},
-    ),
-    orc(
-        "a field inside another column that is not declared",
-        {"s": [{"a": 1, "x": 2}]},
-        "s is struct<a:bigint,x:bigint>, declared is struct<a:bigint>",
-        {"s": "struct<a:bigint>"},
-    ),
+    *fields_inside(orc),
     orc("text where a number is declared", {"v": ["1"]}, "v is string, declared is int", {"v": "int"}),
     orc(
         "names that all begin with _col, declared in another order",
