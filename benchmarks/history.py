@@ -114,7 +114,7 @@ def _here(location: str) -> str:
     return location.replace("remote://", "file://", 1)
 
 
-class Listing:
+class Listing(LocalStorage):
     """A source that is made up while it is listed."""
 
     def __init__(self, numbers: Iterable[int]) -> None:

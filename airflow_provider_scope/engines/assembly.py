@@ -10,15 +10,15 @@ import time
 import uuid
 from dataclasses import dataclass, replace
 from functools import partial
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_scope.delta.log import table_columns
-from airflow_provider_scope.delta.schema import evolve
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.engines.cluster import ClusterEngine, check_for_cluster, check_no_application
 from airflow_provider_scope.engines.jobs import manager_of
-from airflow_provider_scope.engines.places import check_one_store, check_places
+from airflow_provider_scope.engines.places import check_places
 from airflow_provider_scope.engines.spark import PlanEngine, SubmitEngine
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError
 from airflow_provider_scope.hooks import databases as database_hooks
@@ -31,23 +31,18 @@ from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles,
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import encode_offset
 from airflow_provider_scope.protocol.run import MicroBatchExecution
-from airflow_provider_scope.protocol.source import Request
+from airflow_provider_scope.protocol.source import Access, Request
 from airflow_provider_scope.protocol.view import pinned_columns
 from airflow_provider_scope.scope.engine import ScopeRunner, Scripts, check_unchanged
 from airflow_provider_scope.scope.script import check_scope
 from airflow_provider_scope.scope.submission import JobSettings
-from airflow_provider_scope.sources.cursor import databases, newer
-from airflow_provider_scope.sources.cursor.source import CursorRows
-from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
+from airflow_provider_scope.sources import PARTS
 from airflow_provider_scope.sources.feed.metadata import FeedMetadata
-from airflow_provider_scope.sources.feed.source import ChangeRows
-from airflow_provider_scope.sources.feed.spec import CdfSource
-from airflow_provider_scope.sources.files.source import Files
-from airflow_provider_scope.sources.files.spec import FileSource
+from airflow_provider_scope.sources.files.source import Files, check_one_store
 from airflow_provider_scope.spark import plan as plans
-from airflow_provider_scope.specs import Merge, Replace, Scd2, ScopeEngine, SparkEngine
+from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.engine import check_tag
-from airflow_provider_scope.specs.ingest import SELECT_ALL, files_of
+from airflow_provider_scope.specs.ingest import files_of
 from airflow_provider_scope.stores.kinds import kind_of
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
 from airflow_provider_scope.waiting import Jobs, JobWait
@@ -58,7 +53,6 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Connection
 
-    from airflow_provider_scope.delta.schema import Struct
     from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.records import OffsetEntry
@@ -67,7 +61,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.scope.script import BatchIdentity
     from airflow_provider_scope.sources import AnySource
-    from airflow_provider_scope.sources.cursor.state import Bound, CursorState
     from airflow_provider_scope.specs import Checkpoint
     from airflow_provider_scope.specs.ingest import Ingest
     from airflow_provider_scope.values import FileEntry, Window
@@ -254,7 +247,7 @@ def assemble(ingest: Ingest, context: RunContext) -> tuple[MicroBatchExecution, 
     if isinstance(ingest.engine, ScopeEngine):
         source, engine = _files_and_jobs(ingest, ingest.engine, log, context)
     else:
-        source = _SOURCES[type(ingest.source)](ingest, ingest.source, log, conn_id)
+        source = _source(ingest, log, conn_id)
         engine = spark_engine(ingest, log, context)
     _check_intervals(ingest, log, request, source, conn_id)
     execution = MicroBatchExecution(
@@ -319,20 +312,25 @@ def _after(
 # ---- sources ----
 
 
-def _files(ingest: Ingest, spec: FileSource, log: CheckpointLog, conn_id: str | None) -> Files:
-    check_one_store(spec.folders)
-    store = store_of(spec.folders[0], conn_id)
-    listing = store.hook or store.storage
-    return Files(spec=spec, log=log, listing=listing, now_ms=clock.now_ms(), window=ingest.window)
+def _source(ingest: Ingest, log: CheckpointLog, conn_id: str | None) -> Source:
+    """Return the source of a run from what the user wrote."""
+    access = Access(
+        now_ms=clock.now_ms(),
+        store=partial(store_of, storage_conn_id=conn_id),
+        database_kind=database_hooks.kind_of,
+        database_rows=database_hooks.fetch,
+    )
+    source: Source = resolve_name(PARTS[type(ingest.source)].facts)(ingest.source, ingest, log, access)
+    return source
 
 
 def _files_and_jobs(
     ingest: Ingest, engine: ScopeEngine, log: CheckpointLog, context: RunContext
 ) -> tuple[Files, ScopeRunner]:
     """Return the source and the engine of SCOPE jobs; the connection says how large a batch is by default."""
-    spec, conn_id = files_of(ingest.source), context.storage_conn_id
+    spec = files_of(ingest.source)
     check_one_store(spec.folders)
-    store = store_of(spec.folders[0], conn_id)
+    store = store_of(spec.folders[0], context.storage_conn_id)
     runner, fits = scope_engine(ingest, engine, log, context, store.hook)
     defaults = ScopeHook(engine.scope_conn_id).defaults
     spec = replace(
@@ -340,72 +338,7 @@ def _files_and_jobs(
         max_files_per_trigger=spec.max_files_per_trigger or defaults.max_files_per_trigger,
         max_bytes_per_trigger=spec.max_bytes_per_trigger or defaults.max_bytes_per_trigger,
     )
-    listing = store.hook or store.storage
-    return Files(spec=spec, log=log, listing=listing, now_ms=clock.now_ms(), fits=fits), runner
-
-
-def _changes(ingest: Ingest, spec: CdfSource, log: CheckpointLog, conn_id: str | None) -> ChangeRows:
-    goes_by_keys = isinstance(ingest.write, (Merge, Scd2))
-    return ChangeRows(
-        spec=spec,
-        place=log.location,
-        storage=store_of(spec.table, conn_id).storage,
-        needs_feed=not isinstance(ingest.write, Replace),
-        goes_by_keys=goes_by_keys,
-        goes_by_names=goes_by_keys and ingest.sql == SELECT_ALL,
-        check_columns=_column_check(ingest, spec, conn_id),
-    )
-
-
-def _column_check(ingest: Ingest, spec: CdfSource, conn_id: str | None) -> Callable[[Struct], None] | None:
-    """Return what refuses columns of a feed that do not fit the target; None if only Spark can tell."""
-    writes_columns_as_they_are = isinstance(ingest.write, Merge) and spec.deletes == "apply"
-    if ingest.sql != SELECT_ALL or ingest.table.schema_evolution != "fail" or not writes_columns_as_they_are:
-        return None
-    target = canonical_uri(ingest.delta_location)
-
-    def check(columns: Struct) -> None:
-        existing = table_columns(target, store_of(target, conn_id).storage)
-        if existing:
-            evolve("fail", columns, existing, target)
-
-    return check
-
-
-def _table_rows(ingest: Ingest, spec: TableSource, log: CheckpointLog, conn_id: str | None) -> CursorRows:
-    storage = store_of(spec.folders[0], conn_id).storage if spec.folders else None
-    return CursorRows(
-        spec=spec, log=log, window=ingest.window, loads_once=ingest.write == "append", storage=storage
-    )
-
-
-def _database_rows(ingest: Ingest, spec: JdbcSource, log: CheckpointLog, _: str | None) -> CursorRows:
-    return CursorRows(
-        spec=spec,
-        log=log,
-        window=ingest.window,
-        loads_once=ingest.write == "append",
-        is_unchanged=partial(_is_unchanged, spec),
-    )
-
-
-def _is_unchanged(spec: JdbcSource, state: CursorState, first: Bound | None) -> bool:
-    """Ask a database whether it has no row that the next load would take; False if it does not tell."""
-    if "sessionInitStatement" in (spec.options or {}):
-        return False  # it may say what the table's name means
-    rows_of = databases.rows_of(spec.table, spec.query)
-    query = newer.question(database_hooks.kind_of(spec.conn_id), rows_of, spec.cursor, state, first)
-    rows = database_hooks.fetch(spec.conn_id, *query) if query else None
-    return rows is not None and newer.are_known(rows, spec.cursor, state)
-
-
-_SOURCES: dict[type, Callable[..., Source]] = {
-    FileSource: _files,
-    TableSource: _table_rows,
-    JdbcSource: _database_rows,
-    CdfSource: _changes,
-}
-"""What a user wrote -> what gives the source of a run of it."""
+    return Files(spec=spec, log=log, listing=store.storage, now_ms=clock.now_ms(), fits=fits), runner
 
 
 def located(ingest: Ingest, context: RunContext) -> Ingest:

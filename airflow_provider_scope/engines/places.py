@@ -125,19 +125,6 @@ def quarantine_of(table: str, named: str | None) -> str:
     return quarantine
 
 
-def check_one_store(roots: tuple[str, ...]) -> None:
-    """Refuse roots of which one client cannot list all.
-
-    :raises InputError: As said.
-    """
-    if len({place_of(root) for root in roots}) > 1:
-        raise InputError(
-            f"The roots {', '.join(roots)} are on different stores.",
-            kept="everything; nothing was read or written",
-            do="use one task for each store",
-        )
-
-
 # ---- which folders may not hold each other ----
 
 _ID = "0b5c7a9e-3f42-4d3f-a6a1-53b1b0d9c7e4"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from airflow_provider_scope.protocol.commands import Address
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.report import RunReport
     from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.stores.protocol import Store
     from airflow_provider_scope.values import Slice
 
 
@@ -52,6 +53,19 @@ class Request:
     def loads_files_again(self) -> bool:
         """Whether many runs added what is replaced: the source may not have all of it any more."""
         return self.replaces_table and not self.is_snapshot
+
+
+class Access(NamedTuple):
+    """What the source of a run asks of the clock, and of the connections of its task."""
+
+    now_ms: int
+    """When the run began."""
+    store: Callable[[str], Store]
+    """Opens the store of a canonical URI."""
+    database_kind: Callable[[str], str]
+    """Gives the kind of the database of a connection."""
+    database_rows: Callable[[str, str, int], list[dict[str, Any]] | None]
+    """Asks the database of a connection for so many rows of a query; None if it does not answer."""
 
 
 class Pending(Protocol):

@@ -7,7 +7,8 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pyspark.errors import AnalysisException, ParseException
 
@@ -19,12 +20,13 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.failures import kind_of, passing_advice
 from airflow_provider_scope.protocol import records
+from airflow_provider_scope.sources import PARTS
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.files.spec import FileSource
-from airflow_provider_scope.spark import cursor, feed, rehearsal, server, settings, storage, user_sql
 from airflow_provider_scope.spark import plan as plans
+from airflow_provider_scope.spark import rehearsal, server, settings, storage, user_sql
 from airflow_provider_scope.spark.commit import commit_once
-from airflow_provider_scope.spark.files import file_slice, inference
+from airflow_provider_scope.spark.files import inference
 from airflow_provider_scope.spark.files.listing import KEPT, NOT_SEEN
 from airflow_provider_scope.spark.session import (
     SPARK_ERRORS,
@@ -180,8 +182,8 @@ def _read_ahead(
     entry = _entry(spark, plan, plan.batches[index])
     is_of_database = isinstance(plan.source, JdbcSource)
     if plan.fence or not is_known or is_of_database:
-        return entry, lambda: _reader(entry).read(spark, plan, entry)
-    return entry, ahead.submit(_reader(entry).read, spark, plan, entry).result
+        return entry, lambda: _reader(plan).read(spark, plan, entry)
+    return entry, ahead.submit(_reader(plan).read, spark, plan, entry).result
 
 
 def _commit(plan: Plan, target: Target, transaction: Transaction) -> None:
@@ -190,7 +192,7 @@ def _commit(plan: Plan, target: Target, transaction: Transaction) -> None:
     :raises ScopeProviderError: Of any error, whoever made it.
     """
     entry, spark = transaction.entry, target.spark
-    reader = _reader(entry)
+    reader = _reader(plan)
     try:
         reader.commit(plan, target, transaction, lambda: reader.read(spark, plan, entry))
     except ScopeProviderError:
@@ -220,7 +222,7 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
         if plan.fence:
             return target.fence(transaction)
         try:
-            return _reader(entry).commit(plan, target, transaction, rows)
+            return _reader(plan).commit(plan, target, transaction, rows)
         except MergeKeyError as err:
             err.do += (
                 ". After the source is corrected, abandon the batch with `airflow scope abandon`: it reads "
@@ -232,7 +234,7 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
 
 
 class _Reader(Protocol):
-    """Reads one kind of slice."""
+    """Reads the slices of a source."""
 
     def read(self, spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
         """Return the rows of the slice, before the user's SELECT."""
@@ -243,12 +245,9 @@ class _Reader(Protocol):
         """Commit what the SELECT makes of these; return the version, or None if the batch was there."""
 
 
-_READERS: dict[str, _Reader] = {"files": file_slice, "cursor": cursor, "versions": feed}
-
-
-def _reader(entry: OffsetEntry) -> _Reader:
-    """Return what reads the slice of an entry: kinds of slices are told apart here alone."""
-    return _READERS[entry.slice.kind]
+def _reader(plan: Plan) -> _Reader:
+    source: Any = type(plan.source)
+    return cast("_Reader", import_module(PARTS[source].reader))
 
 
 def as_error(err: Exception) -> ScopeProviderError:

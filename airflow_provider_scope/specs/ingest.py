@@ -15,7 +15,7 @@ from airflow_provider_scope.columns import check_order
 from airflow_provider_scope.delta.schema import TableSpec
 from airflow_provider_scope.exceptions import SqlError
 from airflow_provider_scope.expectations import check_levels
-from airflow_provider_scope.sources import BY_FIELD, AnySource
+from airflow_provider_scope.sources import PARTS, AnySource
 from airflow_provider_scope.sources.files.spec import VIRTUAL_COLUMNS, FileSource
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine, engine_from
@@ -302,7 +302,7 @@ def source_from(value: Any) -> AnySource:
     if isinstance(value, AnySource):
         return value
     named = value if isinstance(value, Mapping) else {}
-    kind = next((kind for field, kind in BY_FIELD if field in named), FileSource)
+    kind = next((kind for kind, parts in PARTS.items() if parts.field in named), FileSource)
     return validation.from_dict(kind, "source", value)
 
 

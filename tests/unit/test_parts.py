@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
+from importlib import import_module
+from pkgutil import resolve_name
 from typing import get_args
 
-from airflow_provider_scope import specs, values
-from airflow_provider_scope.engines import assembly
+from airflow_provider_scope import specs
 from airflow_provider_scope.hooks.databases import DRIVERS
-from airflow_provider_scope.sources import BY_FIELD, AnySource
-from airflow_provider_scope.spark import app, databases
+from airflow_provider_scope.sources import PARTS, AnySource
+from airflow_provider_scope.spark import databases
 from airflow_provider_scope.spark.writes import WRITES
 from airflow_provider_scope.specs.write import WriteSpec
 from tests.docs.pages import DOCS, code, rows, section
@@ -16,19 +18,17 @@ from tests.docs.pages import DOCS, code, rows, section
 SOURCES = {*get_args(AnySource)}
 
 
-def test_every_source_is_exported_and_recognized_and_can_be_assembled() -> None:
+def test_every_source_is_exported_and_has_its_parts() -> None:
     exported = {getattr(specs, name) for name in specs.__all__}
 
     assert SOURCES - exported == set()
-    assert SOURCES - {kind for _, kind in BY_FIELD} == {specs.FileSource}
-    assert {*assembly._SOURCES} == SOURCES
-
-
-def test_every_slice_of_a_source_has_a_reader() -> None:
-    # Tests add kinds of their own.
-    kinds = {kind for kind, cls in values.KINDS.items() if cls.__module__ == values.__name__}
-
-    assert {*app._READERS} == {values.FileSlice.kind, *kinds} - {values.RowSlice.kind}
+    assert {*PARTS} == SOURCES
+    for spec, parts in PARTS.items():
+        assert parts.field in {item.name for item in fields(spec) if item.default is MISSING}
+        assert callable(resolve_name(parts.facts))
+        reader = import_module(parts.reader)
+        assert callable(reader.read)
+        assert callable(reader.commit)
 
 
 def test_every_write_is_exported_and_has_a_function() -> None:

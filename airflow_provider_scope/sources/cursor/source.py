@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from deltalake.schema import PrimitiveType
@@ -11,8 +12,9 @@ from airflow_provider_scope.delta.log import open_source, read_commit
 from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
 from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.protocol.source import OneSlice, Source
-from airflow_provider_scope.sources.cursor import newer
+from airflow_provider_scope.sources.cursor import databases, newer
 from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.cursor.state import Bound, overlap, window_bounds
 from airflow_provider_scope.values import CursorSlice
 
@@ -22,12 +24,35 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
-    from airflow_provider_scope.protocol.source import Request
+    from airflow_provider_scope.protocol.source import Access, Request
     from airflow_provider_scope.protocol.view import LogView
-    from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
+    from airflow_provider_scope.sources.cursor.spec import TableSource
     from airflow_provider_scope.sources.cursor.state import CursorState
+    from airflow_provider_scope.specs.ingest import Ingest
     from airflow_provider_scope.stores.protocol import Storage
     from airflow_provider_scope.values import Window
+
+
+def of_run(spec: TableSource | JdbcSource, ingest: Ingest, log: CheckpointLog, access: Access) -> CursorRows:
+    """Return the rows of a run."""
+    return CursorRows(
+        spec=spec,
+        log=log,
+        window=ingest.window,
+        loads_once=ingest.write == "append",
+        storage=access.store(spec.folders[0]).storage if spec.folders else None,
+        is_unchanged=partial(_is_unchanged, spec, access) if isinstance(spec, JdbcSource) else None,
+    )
+
+
+def _is_unchanged(spec: JdbcSource, access: Access, state: CursorState, first: Bound | None) -> bool:
+    """Ask a database whether it has no row that the next load would take; False if it does not tell."""
+    if "sessionInitStatement" in (spec.options or {}):
+        return False  # it may say what the table's name means
+    rows_of = databases.rows_of(spec.table, spec.query)
+    query = newer.question(access.database_kind(spec.conn_id), rows_of, spec.cursor, state, first)
+    rows = access.database_rows(spec.conn_id, *query) if query else None
+    return rows is not None and newer.are_known(rows, spec.cursor, state)
 
 
 class _Table(NamedTuple):

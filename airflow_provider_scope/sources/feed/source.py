@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, ClassVar
 from deltalake.exceptions import DeltaError
 
 from airflow_provider_scope.delta.commit import explaining_damage, path_of
-from airflow_provider_scope.delta.log import open_source, open_table, read_commit
+from airflow_provider_scope.delta.log import open_source, open_table, read_commit, table_columns
+from airflow_provider_scope.delta.schema import evolve
+from airflow_provider_scope.delta.write_rules import Merge, Replace, Scd2
 from airflow_provider_scope.exceptions import ChangeFeedError
 from airflow_provider_scope.protocol.report import READ, REMAINING, RunReport
 from airflow_provider_scope.protocol.source import OneSlice, Source
 from airflow_provider_scope.sources.feed import state as feed_state
+from airflow_provider_scope.specs.ingest import SELECT_ALL
+from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.validation import instant_ms
 from airflow_provider_scope.values import VersionSlice
 
@@ -21,15 +25,46 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_scope.delta.schema import Struct
+    from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
-    from airflow_provider_scope.protocol.source import Request
+    from airflow_provider_scope.protocol.source import Access, Request
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.sources.feed.spec import CdfSource
     from airflow_provider_scope.sources.feed.state import ChangeState, Lag, Metadata, SourceCommit
+    from airflow_provider_scope.specs.ingest import Ingest
     from airflow_provider_scope.stores.protocol import Storage
 
 
 _COMMIT = re.compile(r"\d{20}\.json")
+
+
+def of_run(spec: CdfSource, ingest: Ingest, log: CheckpointLog, access: Access) -> ChangeRows:
+    """Return the changes of a run."""
+    goes_by_keys = isinstance(ingest.write, (Merge, Scd2))
+    return ChangeRows(
+        spec=spec,
+        place=log.location,
+        storage=access.store(spec.table).storage,
+        needs_feed=not isinstance(ingest.write, Replace),
+        goes_by_keys=goes_by_keys,
+        goes_by_names=goes_by_keys and ingest.sql == SELECT_ALL,
+        check_columns=_column_check(spec, ingest, access),
+    )
+
+
+def _column_check(spec: CdfSource, ingest: Ingest, access: Access) -> Callable[[Struct], None] | None:
+    """Return what refuses columns of a feed that do not fit the target; None if only Spark can tell."""
+    writes_columns_as_they_are = isinstance(ingest.write, Merge) and spec.deletes == "apply"
+    if ingest.sql != SELECT_ALL or ingest.table.schema_evolution != "fail" or not writes_columns_as_they_are:
+        return None
+    target = canonical_uri(ingest.delta_location)
+
+    def check(columns: Struct) -> None:
+        existing = table_columns(target, access.store(target).storage)
+        if existing:
+            evolve("fail", columns, existing, target)
+
+    return check
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from airflow_provider_scope.exceptions import CheckpointCorruptError, InputError
 from airflow_provider_scope.protocol import dbt_scope
@@ -18,6 +18,7 @@ from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.sources.files import discovery
 from airflow_provider_scope.sources.files.discovery import Rules
 from airflow_provider_scope.sources.files.spec import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK
+from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.values import (
     FileSlice,
     check_as_logged,
@@ -34,18 +35,36 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.recovery import TableState
-    from airflow_provider_scope.protocol.source import Request
+    from airflow_provider_scope.protocol.source import Access, Request
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.sources.files.discovery import Candidates
     from airflow_provider_scope.sources.files.spec import FileSource
+    from airflow_provider_scope.specs.ingest import Ingest
+    from airflow_provider_scope.stores.protocol import Storage
     from airflow_provider_scope.values import FileEntry, Position, Window
 
 
-class Listing(Protocol):
-    """Where files are listed: a storage, or a hook."""
+def of_run(spec: FileSource, ingest: Ingest, log: CheckpointLog, access: Access) -> Files:
+    """Return the files of a run.
 
-    def walk(self, root: str) -> Iterator[FileEntry]:
-        """List every file below a folder, or raise; see ``stores.protocol.Storage``."""
+    :raises InputError: The folders are on several stores.
+    """
+    check_one_store(spec.folders)
+    storage = access.store(spec.folders[0]).storage
+    return Files(spec=spec, log=log, listing=storage, now_ms=access.now_ms, window=ingest.window)
+
+
+def check_one_store(roots: tuple[str, ...]) -> None:
+    """Refuse roots of which one client cannot list all.
+
+    :raises InputError: As said.
+    """
+    if len({place_of(root) for root in roots}) > 1:
+        raise InputError(
+            f"The roots {', '.join(roots)} are on different stores.",
+            kept="everything; nothing was read or written",
+            do="use one task for each store",
+        )
 
 
 @dataclass(kw_only=True)
@@ -58,7 +77,8 @@ class Files(Source):
     spec: FileSource
     """What the user wrote, with canonical URIs of the roots."""
     log: CheckpointLog
-    listing: Listing
+    listing: Storage
+    """Where the files are."""
     now_ms: int
     """When the run began."""
     window: Window | None = None
