@@ -26,7 +26,6 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.failures import CAUSE_LENGTH, passing_advice, submit_cause
 from airflow_provider_scope.spark import plan as plans
-from airflow_provider_scope.spark.settings import EXACT_AT_START
 from airflow_provider_scope.stores.kinds import kind_of
 from airflow_provider_scope.stores.local import SCHEME
 from airflow_provider_scope.stores.protocol import canonical_uri
@@ -203,20 +202,18 @@ class ClusterEngine(PlanEngine):
         return begun
 
     def _application(self, work: Work, begun: _Begun, archive: Path, *, follows: bool) -> Application:
-        conf: dict[str, str] = dict(application.REQUIRED_CONF)
-        environment: dict[str, str] = {}
-        for uri, store in self.stores.items():
-            # What a connection says may be secret, and half of an identity is none.
-            conf.update(store.spark_conf if self.manager.keeps_secrets else kind_of(uri).spark_conf)
-            environment.update(store.environment)
-        conf.update(self.settings.conf or {})
+        # What a connection says may be secret, and half of an identity is none.
+        of_stores = [
+            store.spark_conf if self.manager.keeps_secrets else kind_of(uri).spark_conf
+            for uri, store in self.stores.items()
+        ]
         return Application(
             name=begun.name,
             script=Path(application.SCRIPT),
             archive=archive,
             arguments=(begun.newest, plans.REPORT, *([plans.MORE] if follows else [])),
-            conf={**conf, **{name: setting.value for name, setting in EXACT_AT_START.items()}},
-            environment=environment,
+            conf=self.conf(*of_stores),
+            environment=self.environment(),
             packages=self.packages(),
             jars=self.settings.jars or (),
             stage=lambda file: self._stage(work, file),

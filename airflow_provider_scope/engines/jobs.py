@@ -26,10 +26,9 @@ def jobs_of(connection: Connection) -> WatchedJobs:
     :raises InputError: The connection is not valid.
     """
     if connection.conn_type == "livy":
-        return Livy(connection.conn_id, connection)
+        return Livy(connection)
     if connection.conn_type == "spark":
-        manager = Kubernetes if (connection.host or "").startswith(PREFIX) else Yarn
-        return manager(connection.conn_id, connection)
+        return (Kubernetes if (connection.host or "").startswith(PREFIX) else Yarn)(connection)
     return ScopeHook(connection.conn_id, connection=connection)
 
 
@@ -44,16 +43,16 @@ def manager_of(
     :raises InputError: The cluster runs no driver, or the connection is not valid.
     """
     if connection is not None and connection.conn_type == "livy":
-        return Livy(connection.conn_id, connection)
+        return Livy(connection)
     mode, where = deploy_mode(connection, conf)
     if mode == "client":
         return None
     master = (connection.host or "").lower() if connection else ""
     if connection is not None and master.startswith(PREFIX):
         _check_place(connection, conf or {})
-        return Kubernetes(connection.conn_id, connection, log_file)
+        return Kubernetes(connection, log_file)
     if connection is not None and master.startswith("yarn"):
-        return Yarn(connection.conn_id, connection, log_file)
+        return Yarn(connection, log_file)
     raise cluster_mode_refused(where, connection)
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from requests.auth import AuthBase
 
+from airflow_provider_scope.engines.manager import RestManager, in_requests
 from airflow_provider_scope.engines.submit import submit_application
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError, of_extra
-from airflow_provider_scope.hooks.settings import Fields, connection_of
+from airflow_provider_scope.hooks.settings import Fields
 from airflow_provider_scope.scope.jobs import parse_time
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.values import counted
@@ -41,41 +42,31 @@ _CONF = {
     "spark.kubernetes.driverEnv.TZ": "UTC",
     "spark.kubernetes.driverEnv.LC_ALL": "C.UTF-8",
 }
-_NAMES_AT_ONCE = 250
-"""Names in one request, of which each has about 45 characters in an address."""
 _LOG_LINES = 200
 _UNKNOWN = 404
 
 
-class Kubernetes:
+class Kubernetes(RestManager):
     """The drivers of one namespace; the name of a driver's pod is its application's.
 
     They are submitted by ``spark-submit``, and looked at and ended through Kubernetes' API, with the same
     identity: that of ``KUBECONFIG``, of ``~/.kube/config``, or of the pod in which this runs.
 
-    :param conn_id: A connection of type ``spark`` with the master ``k8s://…``.
-    :param connection: The connection itself, where it was read before: a trigger reads it asynchronously.
+    :param connection: One of type ``spark`` with the master ``k8s://…``.
     :param log_file: Where the output of ``spark-submit`` goes; None if nothing is to be submitted.
     :raises InputError: The connection is not valid, or there is no identity.
-    :raises ConnectionMissingError: There is none.
     """
 
     keeps_secrets = False
     """Settings lie in a config map, for all who may read those of the namespace."""
 
-    def __init__(
-        self,
-        conn_id: str,
-        connection: Connection | None = None,
-        log_file: Path | None = None,
-    ) -> None:
-        self.conn_id = conn_id
-        fields = Fields(connection or connection_of(conn_id))
-        self.poll_interval = fields.number("poll_interval", 10.0, at_least=1)
+    def __init__(self, connection: Connection, log_file: Path | None = None) -> None:
+        self.conn_id = connection.conn_id
+        fields = Fields(connection)
         self.namespace = fields.text("namespace") or "default"
         self._log_file = log_file
-        identity = _identity(conn_id)
-        self._http = HttpClient(
+        identity = _identity(connection.conn_id)
+        http = HttpClient(
             _api(fields),
             None,
             auth=_Authorization(identity),
@@ -83,10 +74,7 @@ class Kubernetes:
             certificate=(identity.cert_file, identity.key_file) if identity.cert_file else None,
             **fields.requests(),
         )
-
-    def close(self) -> None:
-        """Close its connections."""
-        self._http.close()
+        super().__init__(fields, http)
 
     def submit(self, application: Application) -> None:
         """Submit an application by ``spark-submit``; Kubernetes takes no second pod of its name.
@@ -112,28 +100,16 @@ class Kubernetes:
             if self.get_job(application.name) is None:  # else it was submitted, now or by another run
                 raise
 
-    def get_job(self, job_id: str) -> Job | None:
-        """Describe the application of a name; None if it has no pod: it has none after it was deleted.
-
-        :raises ServiceError: It could not be read.
-        """
-        return self.get_jobs([job_id]).get(job_id)
-
     def get_jobs(self, names: Collection[str]) -> dict[str, Job]:
-        """Describe the applications of these names that have a pod.
+        """Describe the applications of these names that have a pod; it is deleted with the application.
 
         :raises ServiceError: They could not be read.
         """
         jobs: dict[str, Job] = {}
-        remaining = list(names)
-        while remaining:
-            asked, remaining = remaining[:_NAMES_AT_ONCE], remaining[_NAMES_AT_ONCE:]
+        for asked in in_requests(names):
             doing = f"ask Kubernetes for {counted(len(asked), 'application')}, {asked[0]} the first"
-            selector = {"labelSelector": f"{_LABEL} in ({','.join(asked)})"}
-            answer = self._http.request("GET", self._pods(), doing=doing, params=selector)
-            if not answer.ok:
-                raise answer.error(doing)
-            jobs |= {pod["metadata"]["name"]: _job(pod) for pod in answer.json(doing)["items"]}
+            pods = self._get(self._pods(), doing, {"labelSelector": f"{_LABEL} in ({','.join(asked)})"})
+            jobs |= {pod["metadata"]["name"]: _job(pod) for pod in pods["items"]}
         return jobs
 
     def cancel_job(self, job_id: str) -> None:

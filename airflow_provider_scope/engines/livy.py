@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from requests.auth import HTTPBasicAuth
 
 from airflow_provider_scope.engines.application import EXCLUDED_PACKAGES
-from airflow_provider_scope.hooks.settings import Fields, connection_of, url_of
+from airflow_provider_scope.engines.manager import RestManager
+from airflow_provider_scope.hooks.settings import Fields, url_of
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.waiting import Job, JobError
 
@@ -32,47 +33,29 @@ _SILENT_SECONDS = 60.0
 """How long a batch may be ``starting`` without a line of log: those with a process have one at once."""
 
 
-class Livy:
+class Livy(RestManager):
     """The batches of one server; a batch's name is its application's.
 
-    :param conn_id: A connection of type ``livy``: host or URL, port, login and password.
-    :param connection: The connection itself, where it was read before: a trigger reads it asynchronously.
+    :param connection: One of type ``livy``: host or URL, port, login and password.
     :param now: A clock in seconds.
     :raises InputError: The connection is not valid.
-    :raises ConnectionMissingError: There is none.
     """
 
     keeps_secrets = False
     """The server hands settings on as arguments of a command, and shows them."""
 
-    def __init__(
-        self,
-        conn_id: str,
-        connection: Connection | None = None,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        fields = Fields(connection or connection_of(conn_id), scheme="http")
+    def __init__(self, connection: Connection, now: Callable[[], float] = time.monotonic) -> None:
+        fields = Fields(connection, scheme="http")
         url, host = url_of(fields)
         if not host:
             raise fields.bad("host", fields.host, "the host of the server, or its URL")
-        self.poll_interval = fields.number("poll_interval", 10.0, at_least=1)
         auth = HTTPBasicAuth(fields.login, fields.password or "") if fields.login else None
-        self._http = HttpClient(
-            url,
-            None,
-            auth=auth,
-            headers=_HEADERS,
-            **fields.requests(),
-        )
+        super().__init__(fields, HttpClient(url, None, auth=auth, headers=_HEADERS, **fields.requests()))
         self._now = now
         self._silent_since: dict[str, float] = {}
         """When a batch was first seen that has no process yet, by name."""
         self._ids: dict[str, int] = {}
         """Of the batches that were seen, by name."""
-
-    def close(self) -> None:
-        """Close its connections."""
-        self._http.close()
 
     def submit(self, application: Application) -> None:
         """Submit a batch; the server refuses a second one of its name while one runs.
@@ -120,15 +103,8 @@ class Livy:
         self.cancel_job(name)
         return None
 
-    def get_job(self, job_id: str) -> Job | None:
-        """Describe the newest batch of a name; None if the server knows none: it forgets those that ended.
-
-        :raises ServiceError: It could not be read.
-        """
-        return self.get_jobs([job_id]).get(job_id)
-
     def get_jobs(self, names: Collection[str]) -> dict[str, Job]:
-        """Describe the newest batch of each name that the server knows.
+        """Describe the newest batch of each name that the server knows: it forgets those that ended.
 
         :raises ServiceError: They could not be read.
         """
@@ -166,20 +142,17 @@ class Livy:
         """Return the last lines of the driver's log, as far as the server has them."""
         if self.get_job(name) is None:
             return ()
-        params = {"from": "-1", "size": str(_LOG_LINES)}
-        answer = self._get(f"/batches/{self._ids[name]}/log", f"read the log of {name}", params)
-        return [line for text in answer.get("log", ()) for line in str(text).splitlines()]
+        doing, params = f"read the log of {name}", {"from": "-1", "size": str(_LOG_LINES)}
+        answer = self._http.request("GET", f"/batches/{self._ids[name]}/log", doing=doing, params=params)
+        if answer.status == _UNKNOWN:
+            return ()
+        if not answer.ok:
+            raise answer.error(doing)
+        return [line for text in answer.json(doing).get("log", ()) for line in str(text).splitlines()]
 
     def url_of(self, job_id: str) -> str:
         """Return the address of a batch's page; empty if the server does not know it."""
         return f"{self._http.base_url}/ui/batch/{self._ids[job_id]}/log" if self.get_job(job_id) else ""
-
-    def _get(self, target: str, doing: str, params: dict[str, str]) -> dict[str, Any]:
-        answer = self._http.request("GET", target, doing=doing, params=params)
-        if not answer.ok and answer.status != _UNKNOWN:
-            raise answer.error(doing)
-        value: dict[str, Any] = answer.json(doing) if answer.ok else {}
-        return value
 
     def _batches(self) -> tuple[list[dict[str, Any]], bool]:
         """List all batches, oldest first, and whether they are on one page."""

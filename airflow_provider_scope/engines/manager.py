@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from airflow_provider_scope.waiting import Jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from airflow_provider_scope.hooks.settings import Fields
+    from airflow_provider_scope.stores.http import HttpClient
     from airflow_provider_scope.waiting import Job
 
 
@@ -77,3 +80,51 @@ class Manager(WatchedJobs, ListsJobs, Protocol):
 
     def log(self, name: str) -> Sequence[str]:
         """Return the last lines of the driver's log; none if they cannot be had."""
+
+
+NAMES_AT_ONCE = 250
+"""Names in one request: YARN takes an address of 64 KiB, a proxy may take less, and a name has 45 bytes."""
+
+
+class RestManager(ABC):
+    """What the managers have in common: a service that is asked over HTTP.
+
+    :param fields: Of its connection.
+    :param http: Its client.
+    """
+
+    def __init__(self, fields: Fields, http: HttpClient) -> None:
+        self.poll_interval = fields.number("poll_interval", 10.0, at_least=1)
+        self._http = http
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    @abstractmethod
+    def get_jobs(self, names: Collection[str]) -> dict[str, Job]:
+        """Describe the newest application of each name that the service knows.
+
+        :raises ServiceError: They could not be read.
+        """
+
+    def get_job(self, job_id: str) -> Job | None:
+        """Describe the newest application of a name; None if the service knows none.
+
+        :raises ServiceError: It could not be read.
+        """
+        return self.get_jobs([job_id]).get(job_id)
+
+    def _get(self, target: str, doing: str, params: Mapping[str, str]) -> dict[str, Any]:
+        answer = self._http.request("GET", target, doing=doing, params=params)
+        if not answer.ok:
+            raise answer.error(doing)
+        value: dict[str, Any] = answer.json(doing)
+        return value
+
+
+def in_requests(names: Collection[str]) -> Iterator[list[str]]:
+    """Divide names into those of one request each."""
+    ordered = list(names)
+    for start in range(0, len(ordered), NAMES_AT_ONCE):
+        yield ordered[start : start + NAMES_AT_ONCE]

@@ -112,6 +112,21 @@ class PlanEngine(Engine):
         """Return what Spark connects to."""
         return [*self.stores.values(), *([self.database] if self.database else [])]
 
+    def environment(self) -> dict[str, str]:
+        """Return the variables that Spark needs to reach them; no secrets."""
+        return {name: value for store in self.reached() for name, value in store.environment.items()}
+
+    def conf(self, *parts: Mapping[str, str]) -> dict[str, str]:
+        """Return the settings of the application; the later ones win.
+
+        :param parts: What comes after those that each application needs, and before those of the user.
+        """
+        exact = {name: setting.value for name, setting in EXACT_AT_START.items()}
+        conf = dict(application.REQUIRED_CONF)
+        for part in (*parts, self.settings.conf or {}, exact):
+            conf.update(part)
+        return conf
+
     def packages(self) -> tuple[str, ...]:
         """Return the coordinates of the packages that Spark needs.
 
@@ -219,26 +234,16 @@ class SubmitEngine(PlanEngine):
 
     def _make_hook(self, archive: Path, events: ApplicationEvents) -> SubmitHook:
         settings = self.settings
-        is_local = settings.spark_conn_id is None
-        conf = {**application.REQUIRED_CONF, **(application.LOCAL_CONF if is_local else {})}
-        environment: dict[str, str] = {}
-        for store in self.reached():
-            conf.update(store.spark_conf)
-            environment.update(store.environment)
-        conf.update(settings.conf or {})
-        conf.update({name: setting.value for name, setting in EXACT_AT_START.items()})
-        packages = self.packages()
-        is_served = settings.server == "auto"
-        make = partial(ServedHook, task=self.task) if is_served else SubmitHook
+        of_this_machine = application.LOCAL_CONF if settings.spark_conn_id is None else {}
+        make = partial(ServedHook, task=self.task) if settings.server == "auto" else SubmitHook
         return make(
             conn_id=settings.spark_conn_id,
             log_file=self.log_file,
             on_event=events.take,
-            conf=conf,
-            environment=environment,
-            packages=",".join(packages) if packages else None,
-            exclude_packages=",".join(application.EXCLUDED_PACKAGES) if packages else None,
-            jars=",".join(settings.jars) if settings.jars else None,
+            conf=self.conf(of_this_machine, *(store.spark_conf for store in self.reached())),
+            environment=self.environment(),
+            packages=self.packages(),
+            jars=settings.jars or (),
             py_files=str(archive),
             name="airflow-provider-scope",
         )

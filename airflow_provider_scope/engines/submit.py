@@ -37,7 +37,7 @@ from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.spark.plan import EVENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow_provider_scope.engines.manager import Application
 
@@ -94,12 +94,20 @@ class SubmitHook(SparkSubmitHook):
         log_file: Path,
         on_event: Callable[[dict[str, Any]], None],
         environment: Mapping[str, str] | None = None,
+        packages: Sequence[str] = (),
+        jars: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         # A missing one is an error here, not YARN.
         self._spark_connection = LOCAL if conn_id is None else connection_of(conn_id)
         try:
-            super().__init__(conn_id=conn_id or "local", **kwargs)
+            super().__init__(
+                conn_id=conn_id or "local",
+                packages=",".join(packages) or None,
+                exclude_packages=",".join(EXCLUDED_PACKAGES) if packages else None,
+                jars=",".join(jars) or None,
+                **kwargs,
+            )
         except (NameError, RuntimeError, ValueError) as err:
             # A NameError is how the hook says that it could not import Kubernetes' client.
             why = _NO_KUBERNETES if isinstance(err, NameError) else str(err).rstrip("!.")
@@ -307,16 +315,14 @@ def submit_application(
     if log_file is None:
         msg = "a trigger submits nothing"
         raise TypeError(msg)
-    packages = application.packages
     hook = SubmitHook(
         conn_id=conn_id,
         log_file=log_file,
         on_event=lambda _: None,  # it has none: the driver runs elsewhere
         conf={**application.conf, **conf},
         environment=application.environment,
-        packages=",".join(packages) if packages else None,
-        exclude_packages=",".join(EXCLUDED_PACKAGES) if packages else None,
-        jars=",".join(application.jars) if application.jars else None,
+        packages=application.packages,
+        jars=application.jars,
         py_files=place(application.archive),
         name=application.name,
     )

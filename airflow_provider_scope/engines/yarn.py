@@ -7,9 +7,10 @@ import os
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_scope.engines.manager import RestManager, in_requests
 from airflow_provider_scope.engines.submit import submit_application
 from airflow_provider_scope.exceptions import InputError, ServiceError, ServiceUnavailableError
-from airflow_provider_scope.hooks.settings import Fields, connection_of
+from airflow_provider_scope.hooks.settings import Fields
 from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.values import counted
@@ -37,33 +38,27 @@ _CONF = {
     "spark.yarn.appMasterEnv.TZ": "UTC",
     "spark.yarn.appMasterEnv.LC_ALL": "C.UTF-8",
 }
-_NAMES_AT_ONCE = 250
-"""Names in one request; the ResourceManager takes an address of 64 KiB, a proxy may take less."""
 _LOG_BYTES = 20_000
 """Of each of the driver's two files, from the end."""
 
 
-class Yarn:
+class Yarn(RestManager):
     """The applications of one ResourceManager; a tag of an application is its name.
 
     They are submitted by ``spark-submit``, and looked at and ended through the ResourceManager's service.
 
-    :param conn_id: A connection of type ``spark`` with the master ``yarn``, and with the address of the
-        service in its extra.
-    :param connection: The connection itself, where it was read before: a trigger reads it asynchronously.
+    :param connection: One of type ``spark`` with the master ``yarn``, and with the address of the service in
+        its extra.
     :param log_file: Where the output of ``spark-submit`` goes; None if nothing is to be submitted.
     :raises InputError: The connection is not valid.
-    :raises ConnectionMissingError: There is none.
     """
 
     keeps_secrets = True
     """Settings lie in a folder of the user's on the cluster's file system."""
 
-    def __init__(
-        self, conn_id: str, connection: Connection | None = None, log_file: Path | None = None
-    ) -> None:
-        self.conn_id = conn_id
-        fields = Fields(connection or connection_of(conn_id))
+    def __init__(self, connection: Connection, log_file: Path | None = None) -> None:
+        self.conn_id = connection.conn_id
+        fields = Fields(connection)
         address = fields.text(ADDRESS)
         if not address:
             raise fields.bad(
@@ -72,20 +67,11 @@ class Yarn:
                 "the address of the ResourceManager, such as http://resourcemanager:8088: applications in "
                 "deploy mode cluster are asked for there",
             )
-        self.poll_interval = fields.number("poll_interval", 10.0, at_least=1)
         self._log_file = log_file
         # Without a name the service takes everybody for dr.who, and hides what others may not see.
         self._user = fields.login or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-        self._http = HttpClient(
-            address if "://" in address else f"http://{address}",
-            None,
-            user=self._user,
-            **fields.requests(),
-        )
-
-    def close(self) -> None:
-        """Close its connections."""
-        self._http.close()
+        url = address if "://" in address else f"http://{address}"
+        super().__init__(fields, HttpClient(url, None, user=self._user, **fields.requests()))
 
     def submit(self, application: Application) -> None:
         """Submit an application by ``spark-submit``, which ends when YARN has taken it.
@@ -100,22 +86,13 @@ class Yarn:
             log_file=self._log_file,
         )
 
-    def get_job(self, job_id: str) -> Job | None:
-        """Describe the newest application of a name, or one that runs; None if YARN knows none.
-
-        :raises ServiceError: It could not be read, or the ResourceManager does not know yet what it runs.
-        """
-        return self.get_jobs([job_id]).get(job_id)
-
     def get_jobs(self, names: Collection[str]) -> dict[str, Job]:
         """Describe the newest application of each name that YARN knows, or one that runs.
 
-        :raises ServiceError: As ``get_job`` does.
+        :raises ServiceError: They could not be read, or the ResourceManager does not know yet what it runs.
         """
         jobs: dict[str, Job] = {}
-        remaining = list(names)
-        while remaining:
-            asked, remaining = remaining[:_NAMES_AT_ONCE], remaining[_NAMES_AT_ONCE:]
+        for asked in in_requests(names):
             jobs |= {name: _job(name, app) for name, app in self._newest(asked).items()}
         return jobs
 
@@ -199,13 +176,6 @@ class Yarn:
         """Return when the ResourceManager was started; None if it does not know yet what it runs."""
         info = self._get("/ws/v1/cluster/info", doing, {}).get("clusterInfo") or {}
         return int(info["startedOn"]) if info.get("haState") == "ACTIVE" else None
-
-    def _get(self, target: str, doing: str, params: dict[str, str]) -> dict[str, Any]:
-        answer = self._http.request("GET", target, doing=doing, params=params)
-        if not answer.ok:
-            raise answer.error(doing)
-        value: dict[str, Any] = answer.json(doing)
-        return value
 
 
 def _has_ended(app: dict[str, Any]) -> bool:

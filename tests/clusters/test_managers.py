@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_provider_scope.engines.livy import Livy
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError
+from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.waiting import outcome
 from tests.clusters.conftest import CONF, a_context
 from tests.support import yarn
@@ -80,7 +81,7 @@ def test_a_checkpoint_in_a_folder_with_a_comma_is_refused_before_anything_is_sub
 @pytest.mark.parametrize("cluster", [pytest.param("livy", marks=pytest.mark.livy)], indirect=True)
 def test_a_batch_that_livy_lists_and_never_starts_counts_as_failed_after_a_while(cluster):
     seconds = [0.0]
-    manager = Livy("cluster", now=lambda: seconds[0])
+    manager = Livy(connection_of("cluster"), now=lambda: seconds[0])
     body = {"name": "ghost", "file": "/not/in/the/whitelist.py"}
     assert requests.post(f"{manager._http.base_url}/batches", json=body, timeout=30).status_code == 400
     first = manager.get_job("ghost")

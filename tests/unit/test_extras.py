@@ -67,7 +67,7 @@ NEEDING = {
     ("azure", "adlfs"): "store_of('abfss://lake@acme.dfs.core.windows.net/t').storage",
     ("scope", "azure"): "credential_of(Identity(kind='default'))",
     ("s3", "botocore"): "store_of('s3://bucket/t').storage",
-    ("kubernetes", "kubernetes"): "Kubernetes('k8s', Connection(conn_id='k8s', host='k8s://host'))",
+    ("kubernetes", "kubernetes"): "Kubernetes(Connection(conn_id='k8s', host='k8s://host'))",
 }
 """Extra, and the first of its packages that is missed -> what needs it."""
 

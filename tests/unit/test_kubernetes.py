@@ -1,4 +1,4 @@
-"""What is asked of Kubernetes' API, and what its answers mean. (A real one: tests/clusters.)"""
+"""What is asked of Kubernetes' API, and what its answers mean; Livy's too. (Real ones: tests/clusters.)"""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from airflow.sdk import Connection
 
 from airflow_provider_scope.engines.jobs import jobs_of, manager_of
 from airflow_provider_scope.engines.kubernetes import Kubernetes
-from airflow_provider_scope.exceptions import InputError, ServiceAuthError, ServiceUnavailableError
+from airflow_provider_scope.exceptions import (
+    InputError,
+    ServiceAuthError,
+    ServiceError,
+    ServiceUnavailableError,
+)
 from airflow_provider_scope.waiting import outcome
 
 if TYPE_CHECKING:
@@ -166,6 +171,14 @@ def test_what_cannot_be_read_is_an_error_and_no_absence(api, status, error):
             ask("p-0-0")
 
 
+def test_an_address_at_which_livy_is_not_is_no_livy_without_applications(api):
+    api.status = 404
+    livy = jobs_of(Connection(conn_id="livy", conn_type="livy", host=api.url, extra='{"http_retries": 0}'))
+
+    with pytest.raises(ServiceError, match="Could not ask Livy for its applications"):
+        livy.get_job("p-0-0")
+
+
 @pytest.mark.parametrize("host", ["k8s://api.example", "k8s://https://api.example"])
 def test_the_master_is_read_as_spark_reads_it(api, host):
     assert jobs_of(connection(host))._http.base_url == "https://api.example"
@@ -181,4 +194,4 @@ def test_without_an_identity_the_connection_cannot_be_used(api, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
 
     with pytest.raises(InputError, match="there is no identity for Kubernetes"):
-        Kubernetes("k8s", connection(f"k8s://{api.url}"))
+        Kubernetes(connection(f"k8s://{api.url}"))
