@@ -24,7 +24,7 @@ from airflow_provider_scope.cli.output import (
     span,
     state_text,
 )
-from airflow_provider_scope.cli.targets import engine_of, open_pipeline
+from airflow_provider_scope.cli.targets import Target, open_pipeline
 from airflow_provider_scope.cli.tasks import ingest_of_task
 from airflow_provider_scope.columns import change_text
 from airflow_provider_scope.delta.log import read_table
@@ -71,12 +71,13 @@ BATCHES_READ = 50
 @command
 def status(args: Namespace) -> None:
     """Show how far a pipeline has come; nothing is written, no JVM is started."""
-    table, log = open_pipeline(args)
+    target = Target.of(args)
+    table, log = target.table, target.log
     args.facts.update(table=table, checkpoint=log.location)
-    if targets.show_intervals_alone(args, table, log):
+    if targets.show_intervals_alone(args, target):
         return
     pipeline = repair.existing_pipeline(log)
-    engine = engine_of(args, log)
+    engine = target.engine()
     jobs = partial(targets.job_lines, engine, pipeline.pipeline)
     try:
         view = read_log(log, engine, table)
@@ -86,12 +87,12 @@ def status(args: Namespace) -> None:
         say("open")
         show_batches(log.open_entries(), "            ", details=jobs)
         raise
-    args.facts |= _status_facts(view, table, log)
-    source_problem = _show_progress(view, table, log, args.storage_conn_id)
+    args.facts |= _status_facts(view, target)
+    source_problem = _show_progress(view, target)
     say(f"open        {counted(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
     show_batches(view.open, "            ", view, lambda entry: [*jobs(entry), *_blocking(view, entry)])
     if args.interval is None:
-        targets.show_intervals(args, table, log)
+        targets.show_intervals(args, target)
     view.check()
     if view.outcomes(view.open).unclear:
         say("what next   run `airflow scope accept-table`: it is not known whether a batch was committed")
@@ -111,18 +112,18 @@ def status(args: Namespace) -> None:
             say("            (the source was not looked at: `airflow scope plan DAG TASK` does that)")
 
 
-def _status_facts(view: LogView, table: str, log: CheckpointLog) -> dict[str, Any]:
+def _status_facts(view: LogView, target: Target) -> dict[str, Any]:
     """Collect the state of a pipeline as it appears in the JSON output."""
     commit = view.last_commit
     return {
-        "table": table,
-        "checkpoint": log.location,
+        "table": target.table,
+        "checkpoint": target.log.location,
         "pipeline": view.pipeline.pipeline if view.pipeline else None,
         "table_id": view.table.identity.table_id if view.table.identity else None,
         "table_version": view.table.version if view.table.identity else None,
         "newest_batch_in_table": view.table.txn,
         "logged": view.next_seq,
-        "vacuumed_below": log.vacuumed_below(),
+        "vacuumed_below": target.log.vacuumed_below(),
         "committed": None
         if commit is None
         else {
@@ -142,13 +143,13 @@ def _status_facts(view: LogView, table: str, log: CheckpointLog) -> dict[str, An
 _NOT_IN_TABLE_LOG = ", whose commit the table's log does not show"
 
 
-def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> str | None:
+def _show_progress(view: LogView, target: Target) -> str | None:
     """Print how far the table and the log have come.
 
     :return: Why the next run cannot read the source; see ``show_lag``.
     """
-    table_state, commit, last_entry = view.table, view.last_commit, view.last_committed_entry
-    say(f"table       {table}")
+    table_state, commit, last_entry, log = view.table, view.last_commit, view.last_committed_entry, target.log
+    say(f"table       {target.table}")
     if table_state.identity:
         say(f"            version {table_state.version}, id {table_state.identity.table_id}")
     is_unshown = any(entry.seq == table_state.txn for entry in view.outcomes(view.open).unclear)
@@ -187,7 +188,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
         say(f"state       {lost if view.is_state_lost else state_text(view.state, log.location)}")
         if view.is_state_lost and not view.open:
             return "the next run is refused: see `state`"
-        return _show_lag(view, table, log, storage_conn_id)
+        return _show_lag(view, target)
     highest = last_entry.slice.highest if last_entry else None
     watermark_ms = highest.modified_ms if highest else taken.floor_ms if taken else None
     say(f"watermark   {'none' if watermark_ms is None else _time_text(watermark_ms)}")
@@ -282,7 +283,7 @@ def _blocking_text(file: FileEntry) -> str:
     return f"blocked: {printable(file.path)} has changed since it was logged"
 
 
-def _show_lag(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> str | None:
+def _show_lag(view: LogView, target: Target) -> str | None:
     """Print how far a table is behind its change feed; nothing for other sources.
 
     :return: Why the next run cannot read the source, empty if it can; None if the source was not checked.
@@ -292,12 +293,13 @@ def _show_lag(view: LogView, table: str, log: CheckpointLog, storage_conn_id: st
         return None
     try:
         source = canonical_uri(newest.location)
-        if place_of(source) not in (place_of(table), place_of(log.location)):
+        if place_of(source) not in (place_of(target.table), place_of(target.log.location)):
             # The record is not trusted: it must not send credentials to a host that nobody named.
             say(f"behind      not checked: {source} is on another store; `airflow scope list` checks it")
             return None
         spec = CdfSource(table=source)
-        rows = ChangeRows(spec=spec, place=log.location, storage=store_of(source, storage_conn_id).storage)
+        storage = store_of(source, target.storage_conn_id).storage
+        rows = ChangeRows(spec=spec, place=target.log.location, storage=storage)
         lag, warnings = rows.unread(view, clock.now_ms())
     except ScopeProviderError as err:
         say(f"behind      not known: {err.what}")
@@ -441,13 +443,12 @@ RAW_SHOWN = 200
 @command
 def quarantine(args: Namespace) -> None:
     """Show what was quarantined."""
-    _, log = open_pipeline(args)
-    targets.check_interval_named(args, log)
-    pipeline = repair.existing_pipeline(log)
+    target, pipeline = open_pipeline(args)
+    log = target.log
     tables = list(dict.fromkeys(log.quarantines()))
     asides = []
     for table in tables:
-        storage = store_of(table, args.storage_conn_id).storage
+        storage = store_of(table, target.storage_conn_id).storage
         asides += read_quarantine(table, storage, pipeline.pipeline)
     effective = in_effect(log, asides)
     args.facts.update(

@@ -17,7 +17,7 @@ from airflow_provider_scope.cli.output import (
     span,
     state_text,
 )
-from airflow_provider_scope.cli.targets import engine_of, open_pipeline
+from airflow_provider_scope.cli.targets import Target, open_pipeline
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import InputError, TableError
 from airflow_provider_scope.hooks.scope import ScopeHook
@@ -51,8 +51,8 @@ _ALL_FILES = "run the task once with full_refresh=True, which loads all files ag
 @command
 def rebuild(args: Namespace) -> None:
     """Write the derived files again from the log."""
-    _, log = open_pipeline(args)
-    repair.existing_pipeline(log)
+    target, _ = open_pipeline(args)
+    log = target.log
     files = f"watermark.json and sources/ in {log.location}"
     if not is_confirmed(args, f"{files} would be written again from the log"):
         return
@@ -66,10 +66,8 @@ def rebuild(args: Namespace) -> None:
 @command
 def abandon(args: Namespace) -> None:
     """Abandon an open batch."""
-    table, log = open_pipeline(args)
-    targets.check_interval_named(args, log)
-    repair.existing_pipeline(log)
-    engine = engine_of(args, log)
+    target, _ = open_pipeline(args)
+    table, log, engine = target.table, target.log, target.engine()
     view = read_log(log, engine, table)
     view.check()
     entry = repair.open_entry(view, args.seq, log.location)
@@ -120,15 +118,15 @@ def _abandoning_lines(entry: OffsetEntry, view: LogView, engine: Engine) -> list
 @command
 def accept_table(args: Namespace) -> None:
     """Accept a table that diverged, for one pipeline or for all intervals."""
-    for arguments in targets.each_pipeline(args, open_pipeline(args)[1]):
+    for arguments in targets.each_pipeline(args):
         set_address(address_of(arguments))
         _accept(arguments)
 
 
 def _accept(args: Namespace) -> None:
-    table, log = open_pipeline(args)
-    targets.check_interval_named(args, log)
-    engine = engine_of(args, log)
+    target = Target.of(args)
+    targets.check_interval_named(args, target)
+    table, log, engine = target.table, target.log, target.engine()
     # Records of dbt-scope beside a table say which files are in it: the next run takes the table over.
     table_of_others = first_run.table_of_others(log, engine, table) if log.watermark() is None else None
     if table_of_others:
@@ -141,7 +139,7 @@ def _accept(args: Namespace) -> None:
     else:
         repair.existing_pipeline(log)
         try:
-            targets.checked_view(log, engine, table)
+            target.checked_view(engine)
         except TableError as err:
             why = err.what
         else:
@@ -242,7 +240,7 @@ def _consequences_for_files(consequences: Consequences, checkpoint: str) -> list
 @command
 def take_over(args: Namespace) -> None:
     """Show the state that dbt-scope left, or its runs since; with ``--yes`` go on from there."""
-    _, log = open_pipeline(args)
+    log = Target.of(args).log
     if args.at_watermark:
         _decide(args, log)
         return
@@ -309,10 +307,8 @@ _NAMES = {
 def vacuum(args: Namespace) -> None:
     """Delete records and derived files that no run needs."""
     vacuums.check_retain(args.retain_batches)
-    table, log = open_pipeline(args)
-    targets.check_interval_named(args, log)
-    repair.existing_pipeline(log)
-    engine = engine_of(args, log)
+    target, _ = open_pipeline(args)
+    table, log, engine = target.table, target.log, target.engine()
     audit = assembly.audit_files(log, Checkpoint())
     purge = vacuums.purge_of(log, audit, engine, table, retain=args.retain_batches, now_ms=clock.now_ms())
     say(f"checkpoint  {log.location}")
@@ -372,9 +368,8 @@ def settle(args: Namespace) -> None:
             kept="everything; nothing was read or written",
             do="look at the table first: --committed if the rows of the batch are in it",
         )
-    table, log = open_pipeline(args)
-    pipeline = repair.existing_pipeline(log)
-    engine = targets.scope_runner(args.scope_conn_id, log, table, args.storage_conn_id)
+    target, pipeline = open_pipeline(args)
+    table, log, engine = target.table, target.log, target.scope_runner()
     attempt = engine.in_doubt(table, args.seq)
     say(f"batch {args.seq}, {targets.attempt_text(engine, pipeline.pipeline, attempt)}")
     next_run = "records the batch" if args.committed else "submits the batch again"

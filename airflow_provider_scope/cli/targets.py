@@ -1,22 +1,21 @@
-"""The pipeline, the engine and the intervals that the arguments of a command name."""
+"""What a command is about: a table, the log of its pipeline, the engine, and the intervals."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_scope.cli.output import SHOWN_AT_MOST, address_of, say, set_address
+from airflow_provider_scope.cli.output import DEFAULT_SCOPE, SHOWN_AT_MOST, address_of, say, set_address
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.assembly import RunContext
-from airflow_provider_scope.engines.jobs import manager_of
 from airflow_provider_scope.exceptions import InputError, TableError
 from airflow_provider_scope.hooks.scope import ScopeHook
-from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.hooks.stores import store_of
+from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.intervals import IntervalLog, known_intervals
 from airflow_provider_scope.protocol.records import Settlement
 from airflow_provider_scope.protocol.view import read_log
@@ -33,10 +32,129 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
-    from airflow_provider_scope.protocol.records import Attempt, OffsetEntry
+    from airflow_provider_scope.protocol.records import Attempt, OffsetEntry, Pipeline
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.scope.script import BatchIdentity
     from airflow_provider_scope.waiting import Job
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalState:
+    """The state of an interval, as far as it is known without reading the source."""
+
+    open: tuple[OffsetEntry, ...]
+    error: TableError | None = None
+    """Why its next run refuses the table."""
+
+    @property
+    def text(self) -> str:
+        """What keeps the interval from being finished; empty if nothing does."""
+        batches = [counted(len(self.open), "open batch", "open batches")] if self.open else []
+        refused = [f"refused ({type(self.error).__name__})"] if self.error else []
+        return ", ".join(batches + refused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A table, the log of the pipeline that loads it, and what is said of the engine."""
+
+    table: str
+    """Canonical URI."""
+    log: CheckpointLog
+    storage_conn_id: str | None = None
+    engine_name: Literal["spark", "scope"] | None = None
+    spark_conn_id: str | None = None
+    scope_conn_id: str = DEFAULT_SCOPE
+
+    @classmethod
+    def of(cls, args: Namespace) -> Target:
+        """Open the table that the arguments of a command name."""
+        return cls(
+            table=canonical_uri(args.delta_location),
+            log=assembly.open_log(
+                args.delta_location,
+                Checkpoint(location=args.checkpoint),
+                named_interval(args),
+                storage_conn_id=args.storage_conn_id,
+            ),
+            storage_conn_id=args.storage_conn_id,
+            engine_name=getattr(args, "engine", None),
+            spark_conn_id=getattr(args, "spark_conn_id", None),
+            scope_conn_id=getattr(args, "scope_conn_id", DEFAULT_SCOPE),
+        )
+
+    def engine(self) -> Engine:
+        """Return the engine that is named. Without a name it is SCOPE if any batch was ever a job."""
+        is_spark = self.engine_name == "spark" or isinstance(self.log, IntervalLog)  # SCOPE has no intervals
+        if not is_spark and (self.engine_name == "scope" or self.log.has_attempts()):
+            return self.scope_runner()
+        context = _context(self.storage_conn_id)
+        # What a command commits is empty, and any Spark can do it.
+        settings = assembly.on_this_machine(SparkEngine(spark_conn_id=self.spark_conn_id), context.log_file)
+        source = FileSource(roots="/", format="parquet")  # no command reads it
+        ingest = Ingest(delta_location=self.table, source=source, engine=settings)
+        return assembly.spark_engine(ingest, self.log, context)
+
+    def scope_runner(self) -> ScopeRunner:
+        """Return an engine that reads and closes batches; it runs none."""
+        hook = ScopeHook(self.scope_conn_id)
+        defaults = hook.defaults
+        return ScopeRunner(
+            log=self.log,
+            wait=assembly.wait_for(hook, _context(), defaults.job_timeout_seconds, defaults.poll_interval),
+            settings=JobSettings(
+                name="airflow_scope", au=defaults.au, priority=defaults.priority, run_id=assembly.new_id()
+            ),
+            script=_no_script,
+            report=say,
+            table_storage=store_of(self.table, self.storage_conn_id).storage,
+        )
+
+    def checked_view(self, engine: Engine) -> LogView:
+        """Read the log and the table.
+
+        :raises TableError: A run would refuse the table.
+        """
+        view = read_log(self.log, engine, self.table)
+        view.check_table()
+        view.check_decided()
+        return view
+
+    def windows(self) -> list[Window]:
+        """Return the intervals of the checkpoint, in their order."""
+        return known_intervals(self.log.storage, self.log.location)
+
+    def of_interval(self, window: Window) -> Target:
+        return replace(self, log=IntervalLog(self.log.storage, self.log.location, window))
+
+    def interval_states(self) -> dict[Window, IntervalState]:
+        """Compare the table with the records of its intervals, as the run of each does."""
+        intervals = {window: self.of_interval(window) for window in self.windows()}
+        if not intervals:
+            return {}
+        engine = next(iter(intervals.values())).engine()
+        return {window: interval.interval_state(engine) for window, interval in intervals.items()}
+
+    def interval_state(self, engine: Engine) -> IntervalState:
+        if self.log.pipeline() is None:
+            return IntervalState(())
+        try:
+            view = self.checked_view(engine)
+        except TableError as err:
+            if err.is_retryable:
+                raise  # the error is not about this interval
+            return IntervalState(self.log.open_entries(), err)
+        return IntervalState(view.open)
+
+
+def open_pipeline(args: Namespace) -> tuple[Target, Pipeline]:
+    """Open what a command names, and read its pipeline.
+
+    :raises InputError: There is none, or the command does not say which.
+    """
+    target = Target.of(args)
+    check_interval_named(args, target)
+    return target, repair.existing_pipeline(target.log)
 
 
 def named_interval(args: Namespace) -> Window | None:
@@ -56,29 +174,32 @@ def named_interval(args: Namespace) -> Window | None:
     return window
 
 
-def check_interval_named(args: Namespace, log: CheckpointLog) -> None:
+def check_interval_named(args: Namespace, target: Target) -> None:
     """Refuse a command that names no interval for a checkpoint that has only intervals.
 
     :raises InputError: The command must name an interval, or is not for intervals.
     """
-    if isinstance(log, IntervalLog) or log.pipeline():
+    if isinstance(target.log, IntervalLog) or target.log.pipeline():
         return
-    intervals = known_intervals(log.storage, log.location)
-    if intervals:
-        do = "nothing: an interval keeps all of its records, because only they show which files it loaded"
+    windows = target.windows()
+    if windows:
+        do = (
+            "nothing: an interval has no derived files, and keeps all of its records, because only they show "
+            "which files it loaded"
+        )
         if hasattr(args, "interval"):
             do = (
-                f"name one, such as --interval {intervals[-1].name}: `airflow scope status` shows those with "
+                f"name one, such as --interval {windows[-1].name}: `airflow scope status` shows those with "
                 "open batches"
             )
         raise InputError(
-            f"{log.location} has {counted(len(intervals), 'interval')}, and no other pipeline.",
+            f"{target.log.location} has {counted(len(windows), 'interval')}, and no other pipeline.",
             kept="everything; nothing was written",
             do=do,
         )
 
 
-def each_pipeline(args: Namespace, log: CheckpointLog) -> Iterator[Namespace]:
+def each_pipeline(args: Namespace) -> Iterator[Namespace]:
     """Return the arguments for each pipeline that a command is about, and print the name of each interval.
 
     :raises InputError: Both one interval and all of them are named.
@@ -92,31 +213,32 @@ def each_pipeline(args: Namespace, log: CheckpointLog) -> Iterator[Namespace]:
             kept="everything; nothing was written",
             do="leave one of them out",
         )
-    for window in known_intervals(log.storage, log.location):
-        if IntervalLog(log.storage, log.location, window).pipeline():
+    target = Target.of(args)
+    for window in target.windows():
+        if target.of_interval(window).log.pipeline():
             say(f"interval {window.name}:")
             yield Namespace(**{**vars(args), "interval": window.name})
 
 
-def show_intervals_alone(args: Namespace, table: str, log: CheckpointLog) -> bool:
+def show_intervals_alone(args: Namespace, target: Target) -> bool:
     """Print the intervals of a table if it has no other pipeline; tell whether that is so.
 
     :raises TableError: See ``show_intervals``.
     """
-    if args.interval is not None or log.pipeline() or not known_intervals(log.storage, log.location):
+    if args.interval is not None or target.log.pipeline() or not target.windows():
         return False
-    say(f"table       {table}")
-    say(f"checkpoint  {log.location}")
-    show_intervals(args, table, log)
+    say(f"table       {target.table}")
+    say(f"checkpoint  {target.log.location}")
+    show_intervals(args, target)
     return True
 
 
-def show_intervals(args: Namespace, table: str, log: CheckpointLog) -> None:
+def show_intervals(args: Namespace, target: Target) -> None:
     """Print how many intervals there are, and name those with open batches and those that refuse the table.
 
     :raises TableError: The next run of an interval refuses the table.
     """
-    states = interval_states(args, table, log)
+    states = target.interval_states()
     if not states:
         return
     first, last = iso_time(min(states).start_ms)[:19], iso_time(max(states).end_ms)[:19]
@@ -136,82 +258,6 @@ def show_intervals(args: Namespace, table: str, log: CheckpointLog) -> None:
         raise error
 
 
-@dataclass(frozen=True, slots=True)
-class IntervalState:
-    """The state of an interval, as far as it is known without reading the source."""
-
-    open: tuple[OffsetEntry, ...]
-    error: TableError | None = None
-    """Why its next run refuses the table."""
-
-    @property
-    def text(self) -> str:
-        """What keeps the interval from being finished; empty if nothing does."""
-        batches = [counted(len(self.open), "open batch", "open batches")] if self.open else []
-        refused = [f"refused ({type(self.error).__name__})"] if self.error else []
-        return ", ".join(batches + refused)
-
-
-def interval_states(args: Namespace, table: str, log: CheckpointLog) -> dict[Window, IntervalState]:
-    """Compare a table with the records of its intervals, as the run of each does."""
-    windows = known_intervals(log.storage, log.location)
-    logs = [IntervalLog(log.storage, log.location, window) for window in windows]
-    if not logs:
-        return {}
-    engine = engine_of(args, logs[0])
-    return {interval.window: _interval_state(interval, engine, table) for interval in logs}
-
-
-def _interval_state(log: IntervalLog, engine: Engine, table: str) -> IntervalState:
-    if log.pipeline() is None:
-        return IntervalState(())
-    try:
-        view = checked_view(log, engine, table)
-    except TableError as err:
-        if err.is_retryable:
-            raise  # the error is not about this interval
-        return IntervalState(log.open_entries(), err)
-    return IntervalState(view.open)
-
-
-def checked_view(log: CheckpointLog, engine: Engine, table: str) -> LogView:
-    """Read the log and the table.
-
-    :raises TableError: A run would refuse the table.
-    """
-    view = read_log(log, engine, table)
-    view.check_table()
-    view.check_decided()
-    return view
-
-
-def open_pipeline(args: Namespace) -> tuple[str, CheckpointLog]:
-    """Find the table and the log of a command that names a table."""
-    checkpoint = Checkpoint(location=args.checkpoint)
-    log = assembly.open_log(
-        args.delta_location, checkpoint, named_interval(args), storage_conn_id=args.storage_conn_id
-    )
-    return canonical_uri(args.delta_location), log
-
-
-def engine_of(args: Namespace, log: CheckpointLog) -> Engine:
-    """Return the engine that a command names. Without a name it is SCOPE if any batch was ever a job."""
-    is_spark = args.engine == "spark" or isinstance(log, IntervalLog)  # SCOPE loads no intervals
-    if not is_spark and (args.engine == "scope" or log.has_attempts()):
-        table = canonical_uri(args.delta_location)
-        return scope_runner(args.scope_conn_id, log, table, args.storage_conn_id)
-    context = _context(args.storage_conn_id)
-    conn_id = getattr(args, "spark_conn_id", None)
-    if conn_id and manager_of(connection_of(conn_id), None, context.log_file):
-        conn_id = None  # what a command commits is empty, and any Spark can do it
-    ingest = Ingest(
-        delta_location=args.delta_location,
-        source=FileSource(roots="/", format="parquet"),  # no command reads it
-        engine=SparkEngine(spark_conn_id=conn_id),
-    )
-    return assembly.spark_engine(ingest, log, context)
-
-
 def _context(storage_conn_id: str | None = None) -> RunContext:
     """Return the context of a command: it waits to the end."""
     return RunContext(task="airflow scope", log_file=log_file(), report=say, storage_conn_id=storage_conn_id)
@@ -223,24 +269,6 @@ def log_file() -> Path:
 
 
 # ---- SCOPE jobs ----
-
-
-def scope_runner(
-    scope_conn_id: str, log: CheckpointLog, table: str, storage_conn_id: str | None
-) -> ScopeRunner:
-    """Return an engine that reads and closes batches; it runs none."""
-    hook = ScopeHook(scope_conn_id)
-    defaults = hook.defaults
-    return ScopeRunner(
-        log=log,
-        wait=assembly.wait_for(hook, _context(), defaults.job_timeout_seconds, defaults.poll_interval),
-        settings=JobSettings(
-            name="airflow_scope", au=defaults.au, priority=defaults.priority, run_id=assembly.new_id()
-        ),
-        script=_no_script,
-        report=say,
-        table_storage=store_of(table, storage_conn_id).storage,
-    )
 
 
 def _no_script(identity: BatchIdentity, entry: OffsetEntry) -> str:

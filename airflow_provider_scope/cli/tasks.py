@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import Namespace
 from collections.abc import Sized
 from dataclasses import dataclass, replace
 from math import prod
@@ -15,13 +14,13 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_scope.cli import targets
 from airflow_provider_scope.cli.output import command, quiet, say, set_address
+from airflow_provider_scope.cli.targets import Target
 from airflow_provider_scope.engines import assembly, clock, server
 from airflow_provider_scope.engines.assembly import RunContext
 from airflow_provider_scope.engines.spark import SubmitEngine
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError
 from airflow_provider_scope.protocol import first_run, recovery
 from airflow_provider_scope.protocol.dry_run import InMemory
-from airflow_provider_scope.protocol.intervals import IntervalLog
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.specs import Checkpoint, Replace, SparkEngine
@@ -31,11 +30,10 @@ from airflow_provider_scope.validation import from_dict
 from airflow_provider_scope.values import Window, iso_time
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterator, Mapping
 
     from airflow_provider_scope.cli.targets import IntervalState
-    from airflow_provider_scope.protocol.engine import Engine
-    from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.run import MicroBatchExecution
     from airflow_provider_scope.protocol.source import Request
     from airflow_provider_scope.protocol.view import LogView
@@ -293,22 +291,25 @@ def _fill(row: dict[str, Any], instance: Instance) -> None:
         ingest = assembly.located(instance.ingest(), context)
         place = ingest.delta_location, ingest.checkpoint
     location, checkpoint = place
-    log = assembly.open_log(location, checkpoint, storage_conn_id=context.storage_conn_id)
-    table = canonical_uri(location)
-    row.update(table=table, checkpoint=log.location)
+    conn_id = context.storage_conn_id
+    target = Target(
+        table=canonical_uri(location),
+        log=assembly.open_log(location, checkpoint, storage_conn_id=conn_id),
+        storage_conn_id=conn_id,
+    )
+    row.update(table=target.table, checkpoint=target.log.location)
     is_of_intervals = instance.mode == "data_interval"
-    args = Namespace(delta_location=location, engine=None, storage_conn_id=context.storage_conn_id)
-    if is_of_intervals and (states := targets.interval_states(args, table, log)):
+    if is_of_intervals and (states := target.interval_states()):
         _fill_from_intervals(row, states)
         return
     ingest = instance.ingest()
     if is_of_intervals:
         row["state"] = "refused"
-        _check_first_interval(ingest, table, log, targets.engine_of(args, log))
+        _check_first_interval(ingest, target)
         row["state"] = "not begun"
         return
     execution, request, _ = assembly.assemble(ingest, context)
-    view = read_log(execution.log, execution.engine, table)
+    view = read_log(execution.log, execution.engine, target.table)
     commit = view.last_commit
     row["committed"] = commit and f"batch {commit.seq} at {iso_time(commit.committed_at_ms)}"
     row["open"] = [str(entry.seq) for entry in view.open]
@@ -334,17 +335,18 @@ def _fill_from_intervals(row: dict[str, Any], states: Mapping[Window, IntervalSt
     row["state"] = "open" if row["open"] else "committed"
 
 
-def _check_first_interval(ingest: Ingest, table: str, log: CheckpointLog, engine: Engine) -> None:
+def _check_first_interval(ingest: Ingest, target: Target) -> None:
     """Refuse a table with rows that no record explains, as the run of a first interval does.
 
     :raises UnknownRowsError: The table has such rows.
     """
-    any_interval = IntervalLog(log.storage, log.location, Window(0, 1))
+    window = Window(0, 1)  # which interval it is says nothing
+    first = target.of_interval(window)
     is_allowed = isinstance(ingest.write, Replace) or ingest.first_run == "add"
     # A cursor begins at the start of the interval, which says what is new.
     is_checked = ingest.source.file_roots and not is_allowed
-    if is_checked and first_run.table_of_others(any_interval, engine, table):
-        raise recovery.rows_of_others(table, log.location, Files.begins_after, any_interval.window.name)
+    if is_checked and first_run.table_of_others(first.log, first.engine(), target.table):
+        raise recovery.rows_of_others(target.table, target.log.location, Files.begins_after, window.name)
 
 
 def _lag_of_source(execution: MicroBatchExecution, request: Request, view: LogView) -> str | None:

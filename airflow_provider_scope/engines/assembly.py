@@ -20,6 +20,7 @@ from airflow_provider_scope.engines.cluster import ClusterEngine, check_for_clus
 from airflow_provider_scope.engines.jobs import manager_of
 from airflow_provider_scope.engines.places import check_places
 from airflow_provider_scope.engines.spark import PlanEngine, SubmitEngine
+from airflow_provider_scope.engines.submit import DEPLOY_MODE
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError
 from airflow_provider_scope.hooks import databases as database_hooks
 from airflow_provider_scope.hooks.scope import ScopeHook
@@ -170,6 +171,15 @@ def spark_engine(ingest: Ingest, log: CheckpointLog, context: RunContext) -> Pla
         wait=replace(wait_for(manager, context, math.inf, manager.poll_interval), forgets_ended=True),
         resumed=context.resumed,
     )
+
+
+def on_this_machine(settings: SparkEngine, log_file: Path) -> SparkEngine:
+    """Return settings with which the driver runs here: in local mode in place of one on a cluster."""
+    conn_id, conf = settings.spark_conn_id, settings.conf or {}
+    if not conn_id or manager_of(connection_of(conn_id), conf, log_file) is None:
+        return settings
+    here = {name: value for name, value in conf.items() if name != DEPLOY_MODE}
+    return replace(settings, spark_conn_id=None, conf=here)
 
 
 def wait_for(jobs: _J, context: RunContext, timeout_seconds: float, poll_seconds: float) -> JobWait[_J]:
@@ -392,9 +402,7 @@ def rehearse(execution: MicroBatchExecution, entry: OffsetEntry, context: RunCon
             kept="everything; nothing was written",
             do="leave --read out: `airflow scope plan` checks the script",
         )
-    settings = execution.engine.settings
-    if settings.spark_conn_id and manager_of(connection_of(settings.spark_conn_id), None, context.log_file):
-        settings = replace(settings, spark_conn_id=None)
+    settings = on_this_machine(execution.engine.settings, context.log_file)
     with TemporaryDirectory(prefix="airflow-provider-scope-read-") as folder:
         location = canonical_uri(folder)
         log = CheckpointLog(store_of(location).storage, location)
