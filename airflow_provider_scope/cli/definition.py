@@ -38,9 +38,7 @@ _NAMED = {
     "spark_conn_id": Arg(
         ("--spark-conn-id",), help="Spark connection; the default is Spark in local mode", default=None
     ),
-    "scope_conn_id": Arg(
-        ("--scope-conn-id",), help="Connection of Azure Data Lake Analytics", default="adla_scope_default"
-    ),
+    "scope_conn_id": Arg(("--scope-conn-id",), help="Connection of Azure Data Lake Analytics", default=None),
     "map_index": Arg(("--map-index",), help="The instance of a mapped task", type=int, default=-1),
     "tag": Arg(("--tag",), help="Start of the jobs' names, up to a _", required=True),
 }

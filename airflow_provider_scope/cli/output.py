@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.view import LogView
 
 SHOWN_AT_MOST = 10
-DEFAULT_SCOPE = "adla_scope_default"
 
 _LINES: ContextVar[Callable[[str], object] | None] = ContextVar("lines", default=None)
 """What takes the lines of the running command; standard output if nothing does."""
@@ -114,15 +113,13 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
 
 def address_of(args: Namespace) -> Address:
     """Read from the arguments of a command what names its pipeline."""
-    names = ("checkpoint", "storage_conn_id", "engine", "spark_conn_id", "tag")
+    names = ("checkpoint", "storage_conn_id", "engine", "spark_conn_id", "scope_conn_id", "tag")
     interval = getattr(args, "interval", None)
-    scope = getattr(args, "scope_conn_id", None)
     return Address(
         table=getattr(args, "delta_location", None),
         batch=getattr(args, "seq", None),
         task=(args.dag_id, args.task_id) if hasattr(args, "dag_id") else None,
         interval=interval if interval and window_of(interval) else None,
-        scope_conn_id=None if scope == DEFAULT_SCOPE else scope,
         **{name: getattr(args, name, None) for name in names},
     )
 

@@ -20,7 +20,6 @@ from airflow_provider_scope.cli.output import (
 from airflow_provider_scope.cli.targets import Target, open_pipeline
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import InputError, TableError
-from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.protocol import acceptance, dbt_scope, first_run, recovery, repair
 from airflow_provider_scope.protocol import vacuum as vacuums
 from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
@@ -34,6 +33,7 @@ from airflow_provider_scope.values import counted, some_names, window_of_log
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from airflow_provider_scope.hooks.scope import ScopeHook
     from airflow_provider_scope.protocol.acceptance import Consequences
     from airflow_provider_scope.protocol.dbt_scope import DbtScopeState
     from airflow_provider_scope.protocol.engine import Engine
@@ -391,7 +391,7 @@ def settle(args: Namespace) -> None:
 @command
 def cancel_jobs(args: Namespace) -> None:
     """Cancel jobs of this package that have not ended."""
-    hook = ScopeHook(args.scope_conn_id)
+    hook = targets.scope_hook(args.scope_conn_id)
     jobs = _own_jobs(hook, args.tag)
     if not jobs:
         say(f"no job of this package whose name begins with {args.tag}_ is queued or running")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_scope.cli.output import DEFAULT_SCOPE, SHOWN_AT_MOST, address_of, say, set_address
+from airflow_provider_scope.cli.output import SHOWN_AT_MOST, address_of, say, set_address
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.assembly import RunContext
 from airflow_provider_scope.exceptions import InputError, TableError
@@ -64,7 +64,7 @@ class Target:
     storage_conn_id: str | None = None
     engine_name: Literal["spark", "scope"] | None = None
     spark_conn_id: str | None = None
-    scope_conn_id: str = DEFAULT_SCOPE
+    scope_conn_id: str | None = None
 
     @classmethod
     def of(cls, args: Namespace) -> Target:
@@ -80,7 +80,7 @@ class Target:
             storage_conn_id=args.storage_conn_id,
             engine_name=getattr(args, "engine", None),
             spark_conn_id=getattr(args, "spark_conn_id", None),
-            scope_conn_id=getattr(args, "scope_conn_id", DEFAULT_SCOPE),
+            scope_conn_id=getattr(args, "scope_conn_id", None),
         )
 
     def engine(self) -> Engine:
@@ -97,7 +97,7 @@ class Target:
 
     def scope_runner(self) -> ScopeRunner:
         """Return an engine that reads and closes batches; it runs none."""
-        hook = ScopeHook(self.scope_conn_id)
+        hook = scope_hook(self.scope_conn_id)
         defaults = hook.defaults
         return ScopeRunner(
             log=self.log,
@@ -269,6 +269,10 @@ def log_file() -> Path:
 
 
 # ---- SCOPE jobs ----
+
+
+def scope_hook(conn_id: str | None) -> ScopeHook:
+    return ScopeHook(conn_id or ScopeHook.default_conn_name)
 
 
 def _no_script(identity: BatchIdentity, entry: OffsetEntry) -> str:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.sources.spec import SourceSpec
     from airflow_provider_scope.specs import SparkEngine
 
+KEPT = "the batches that are in the table; the others stay logged"
+"""What is kept when an application fails, or does not start."""
 _PACKAGE = Path(airflow_provider_scope.__file__).parent
 _SHIPPED = (
     "__init__.py",
@@ -146,7 +148,7 @@ def _installed(name: str) -> str:
     except PackageNotFoundError as err:
         raise InputError(
             f"The package {name} is not installed on the worker, and Spark needs it.",
-            kept="the batches that are in the table; the others stay logged",
+            kept=KEPT,
             do="install it there: `pip check` names the version that this package needs. The next run "
             "loads the open batches",
         ) from err

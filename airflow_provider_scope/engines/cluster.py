@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from urllib.parse import quote
 
 from airflow_provider_scope.engines import application
+from airflow_provider_scope.engines.application import KEPT
 from airflow_provider_scope.engines.manager import Application
 from airflow_provider_scope.engines.spark import ApplicationEvents, PlanEngine
 from airflow_provider_scope.engines.submit import secret_values
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_KEPT = "the batches that are in the table; the others stay logged"
 _NAME = re.compile(r"(?P<pipeline>.+)-(?P<seq>\d+)-(?P<number>\d+)(?:\.(?P<plan>\d+))?")
 
 
@@ -328,13 +328,13 @@ class ClusterEngine(PlanEngine):
         if self.wait.is_over_time():
             return SparkJobFailedError(
                 f"The task's execution_timeout has run out; {subject[0].lower()}{subject[1:]} was ended.",
-                kept=_KEPT,
+                kept=KEPT,
                 do="the next try submits the open batches; give the task more time, or fewer batches",
             )
         if job is None:
             return SparkJobFailedError(
                 f"{subject} has not run all its batches, and is not known there any more.",
-                kept=_KEPT,
+                kept=KEPT,
                 do="the next try submits the open batches",
             )
         cause, is_lasting = submit_cause(self.manager.log(name))
@@ -343,10 +343,10 @@ class ClusterEngine(PlanEngine):
         end = "was cancelled" if outcome(job) == "cancelled" else "failed"
         problem = f"{subject} {end}: {causes or 'it gave no cause'}"
         if not is_lasting:
-            return SparkJobFailedError(problem, kept=_KEPT, do=passing_advice(cause))
+            return SparkJobFailedError(problem, kept=KEPT, do=passing_advice(cause))
         return InputError(
             problem,
-            kept=_KEPT,
+            kept=KEPT,
             do="correct `conf`, `packages` or `jars` of the engine, or the cluster's settings; the next run "
             "loads the open batches",
         )

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_scope.engines import application
+from airflow_provider_scope.engines.application import KEPT
 from airflow_provider_scope.engines.submit import SubmitHook, defaults_file, properties
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.sources.cursor.databases import CONF
@@ -68,7 +69,7 @@ class ServedHook(SubmitHook):
         if sys.platform != "linux":
             raise InputError(
                 f"server='auto' needs Linux, and this is {sys.platform}.",
-                kept="the batches that are in the table; the others stay logged",
+                kept=KEPT,
                 do="leave server out of the engine: each run starts Spark then",
             )
         super().__init__(conf=conf, py_files=py_files, **named)

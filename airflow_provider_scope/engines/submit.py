@@ -23,7 +23,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import Connection
 
-from airflow_provider_scope.engines.application import EXCLUDED_PACKAGES
+from airflow_provider_scope.engines.application import EXCLUDED_PACKAGES, KEPT
 from airflow_provider_scope.exceptions import (
     DeltaJarsError,
     InputError,
@@ -113,7 +113,7 @@ class SubmitHook(SparkSubmitHook):
             why = _NO_KUBERNETES if isinstance(err, NameError) else str(err).rstrip("!.")
             raise InputError(
                 f"The Spark connection {conn_id!r} cannot be used: {why}.",
-                kept="the batches that are in the table; the others stay logged",
+                kept=KEPT,
                 do="correct the connection, or install what is missing on the worker; the next run loads "
                 "the open batches",
             ) from err
@@ -217,12 +217,12 @@ class SubmitHook(SparkSubmitHook):
             if self._submit_sp is None:
                 return InputError(
                     f"spark-submit cannot be started: {err.strerror}: {err.filename}.",
-                    kept="the batches that are in the table; the others stay logged",
+                    kept=KEPT,
                     do="install pyspark on the worker; the next run loads the open batches",
                 )
             return SparkJobFailedError(
                 f"The log of Spark cannot be written: {err.strerror}: {err.filename}.",
-                kept="the batches that are in the table; the others stay logged",
+                kept=KEPT,
                 do="give the worker write access to it; the next try runs the open batches again",
             )
         text = "\n".join(self.tail)
@@ -238,7 +238,7 @@ class SubmitHook(SparkSubmitHook):
             return SparkJobFailedError(
                 "The Spark application was killed from outside, with signal 9, as the operating system does "
                 "when memory runs out.",
-                kept="the batches that are in the table; the others stay logged",
+                kept=KEPT,
                 do="check whether the machine's own log shows it (`dmesg`, or the container's status); "
                 "then give the worker more memory, or Spark less (`spark.driver.memory` in `conf` of the "
                 "engine), or make batches smaller. The next try runs the open batches again. Full log: "
@@ -248,13 +248,13 @@ class SubmitHook(SparkSubmitHook):
         if is_lasting:
             return InputError(
                 f"Spark does not start: {cause.removeprefix('Java does not start: ')}",
-                kept="the batches that are in the table; the others stay logged",
+                kept=KEPT,
                 do="correct `conf`, `packages` or `jars` of the engine, or the worker's "
                 f"spark-defaults.conf; the next run loads the open batches. Full log: {self.log_file}",
             )
         return SparkJobFailedError(
             f"spark-submit failed: {cause or self._exit(err)}",
-            kept="the batches that are in the table; the others stay logged",
+            kept=KEPT,
             do=f"{passing_advice(cause)}. Full log: {self.log_file}",
         )
 
@@ -274,7 +274,7 @@ class SubmitHook(SparkSubmitHook):
     def _ended_error(self) -> SparkJobFailedError:
         return SparkJobFailedError(
             "The Spark application was ended, because the task was killed or ran out of time.",
-            kept="the batches that are in the table; the others stay logged",
+            kept=KEPT,
             do=f"the next try runs the open batches again. Full log: {self.log_file}",
         )
 

@@ -50,6 +50,8 @@ class JobWaitingOperator(KeepsPlainTexts):
 
     job_url = ""
     """The address of the newest job, for its button."""
+    poll_interval: float | None
+    """Seconds between two looks at a job; None is the connection's."""
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Go on after a trigger that was lost, too: it decided nothing, and its job may be fine."""
@@ -63,7 +65,6 @@ class JobWaitingOperator(KeepsPlainTexts):
         self,
         running: JobRunningError,
         conn_id: str,
-        poll_interval: float | None,
         first_batch: int | None = None,
         storage_conn_id: str | None = None,
     ) -> NoReturn:
@@ -76,7 +77,7 @@ class JobWaitingOperator(KeepsPlainTexts):
             trigger=JobTrigger(
                 conn_id=conn_id,
                 job_id=running.job_id,
-                poll_interval=poll_interval,
+                poll_interval=self.poll_interval,
                 deadline=running.deadline,
                 first_batch=first_batch,
                 events=running.events,

@@ -276,7 +276,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         if conn_id is None:
             msg = "what runs in the task's own process group is not waited for"
             raise TypeError(msg)
-        self.wait_in_triggerer(running, conn_id, self.poll_interval, first, self.storage_conn_id)
+        self.wait_in_triggerer(running, conn_id, first, self.storage_conn_id)
 
     def _run_context(self, context: Context, *, resumed: bool) -> RunContext:
         from airflow_provider_scope.engines.assembly import RunContext

@@ -165,7 +165,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
             self._check()
             return self._run(context, hook, resumed=resumed)
         except JobRunningError as err:
-            self.wait_in_triggerer(err, self.scope_conn_id, self.poll_interval)
+            self.wait_in_triggerer(err, self.scope_conn_id)
         except ScopeProviderError as err:
             fail(err, self.log)
         finally:

@@ -122,7 +122,7 @@ def test_a_deferred_wait_looks_as_often_as_the_task_or_else_the_connection_says(
         operator = load(world, deferrable=True, poll_interval=of_the_task)
     running = JobRunningError("It runs.", kept="it", do="nothing", job_id=str(uuid.uuid4()), deadline=None)
     with pytest.raises(TaskDeferred) as deferred:
-        operator.wait_in_triggerer(running, "adla_scope_default", operator.poll_interval)
+        operator.wait_in_triggerer(running, "adla_scope_default")
     intervals = []
 
     def stop(*_: object, interval_seconds: float, **__: object) -> NoReturn:

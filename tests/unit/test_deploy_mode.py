@@ -235,6 +235,20 @@ def test_a_manager_that_does_not_answer_or_takes_no_token_is_asked_again_by_the_
     assert (log.logged(), log.committed()) == ([0], [])
 
 
+@pytest.mark.parametrize("mode", [None, "cluster"])
+def test_what_a_command_runs_stays_on_this_machine_wherever_the_cluster_is_named(tmp_path, monkeypatch, mode):
+    extra = {**MANAGER, **({} if mode is None else {"deploy-mode": mode})}
+    monkeypatch.setenv("AIRFLOW_CONN_BIG", json.dumps({**YARN, "extra": extra}))
+    conf = {"spark.driver.memory": "2g", DEPLOY_MODE: "cluster"}
+
+    settings = assembly.on_this_machine(SparkEngine(spark_conn_id="big", conf=conf), tmp_path / "log")
+
+    assert settings == SparkEngine(conf={"spark.driver.memory": "2g"})
+    client = SparkEngine(spark_conn_id="big", conf={DEPLOY_MODE: "client"})
+    if mode is None:
+        assert assembly.on_this_machine(client, tmp_path / "log") == client
+
+
 def test_a_connection_that_is_missing_is_told_in_three_parts_and_tried_again(tmp_path):
     with pytest.raises(ConnectionMissingError) as caught:
         an_operator(tmp_path, spark_conn_id="nobody_made_it").execute(context())

@@ -275,25 +275,30 @@ def _common(subject: str, values: Iterable[tuple[FileEntry, str]]) -> str | None
 
 def _csv(storage: Storage, files: Sequence[FileEntry]) -> Content:
     texts = list(_texts(storage, files))
-    seen = {t.file: look for t in texts if (look := samples.csv_sample(t.text, is_whole=t.is_whole))}
-    if not seen:
+    csv_samples = {
+        text.file: sample
+        for text in texts
+        if (sample := samples.csv_sample(text.text, is_whole=text.is_whole))
+    }
+    if not csv_samples:
         raise _unreadable(files[0], "it has no record, and no other file that was looked into has one")
-    separators = ((file, look.separator) for file, look in seen.items() if len(look.first) > 1)
+    separators = ((file, sample.separator) for file, sample in csv_samples.items() if len(sample.first) > 1)
     separator = _common("the separator is", separators) or ","
-    for file, look in seen.items():
-        if not look.is_mostly_even:
+    for file, sample in csv_samples.items():
+        if not sample.is_mostly_even:
             raise _unreadable(file, "most of its records have another number of fields than the first")
-    headers = list(dict.fromkeys(look.first for look in seen.values()))
-    has_header = samples.are_headers(headers, [look.looks_like_header for look in seen.values()])
-    names = _header_names(seen) if has_header else []
+    headers = list(dict.fromkeys(sample.first for sample in csv_samples.values()))
+    has_header = samples.are_headers(headers, [sample.looks_like_header for sample in csv_samples.values()])
+    names = _header_names(csv_samples) if has_header else []
     is_varied = has_header and len(headers) > 1
-    uneven = [(look.uneven, base_name(file.path)) for file, look in seen.items() if look.uneven]
+    uneven = [(sample.uneven, base_name(file.path)) for file, sample in csv_samples.items() if sample.uneven]
     encoding = _encoding(texts)
     options = {
         "header": has_header and "true",
         "sep": separator != "," and separator,
-        "escape": any(look.has_escapes for look in seen.values()) and "\\",
-        "multiLine": (any(look.has_line_breaks for look in seen.values()) or encoding == "UTF-16") and "true",
+        "escape": any(sample.has_escapes for sample in csv_samples.values()) and "\\",
+        "multiLine": (any(sample.has_line_breaks for sample in csv_samples.values()) or encoding == "UTF-16")
+        and "true",
         "encoding": encoding,
     }
     facts = {
@@ -317,44 +322,44 @@ def _given(options: Mapping[str, Any]) -> dict[str, str] | None:
     return {name: value for name, value in options.items() if value} or None
 
 
-def _header_names(seen: Mapping[FileEntry, CsvSample]) -> list[str]:
+def _header_names(csv_samples: Mapping[FileEntry, CsvSample]) -> list[str]:
     """Return the names of all columns.
 
     :raises ScopeProviderError: No table can have them as columns.
     """
-    for file, look in seen.items():
-        if "" in look.first:
-            reason = f"its header has no name for column {look.first.index('') + 1}"
+    for file, sample in csv_samples.items():
+        if "" in sample.first:
+            reason = f"its header has no name for column {sample.first.index('') + 1}"
             raise _unreadable(file, f"{reason} (if the first line has values, set header to false)")
-        check_distinct(look.first)
-    names = list(dict.fromkeys(name for look in seen.values() for name in look.first))
+        check_distinct(sample.first)
+    names = list(dict.fromkeys(name for sample in csv_samples.values() for name in sample.first))
     check_distinct(names)
     return names
 
 
 def _json(storage: Storage, files: Sequence[FileEntry]) -> Content:
     texts = list(_texts(storage, files))
-    seen: list[tuple[FileEntry, JsonSample]] = []
+    json_samples: list[tuple[FileEntry, JsonSample]] = []
     for text in texts:
-        look = samples.json_sample(text.text, is_whole=text.is_whole)
-        if look is None and text.text.strip():
+        sample = samples.json_sample(text.text, is_whole=text.is_whole)
+        if sample is None and text.text.strip():
             raise _unreadable(text.file, "it is not JSON")
-        seen += [(text.file, look)] if look else []
-    if not seen:
+        json_samples += [(text.file, sample)] if sample else []
+    if not json_samples:
         raise _unreadable(files[0], "it has no value, and no other file that was looked into has one")
     places = (
-        (file, "in the file" if look.is_document else "on each line")
-        for file, look in seen
-        if look.values > 1
+        (file, "in the file" if sample.is_document else "on each line")
+        for file, sample in json_samples
+        if sample.values > 1
     )
     _common("a value is", places)
-    is_document = any(look.is_document for _, look in seen)
+    is_document = any(sample.is_document for _, sample in json_samples)
     options = _given({"multiLine": is_document and "true", "encoding": _encoding(texts)})
     facts = {
         "multiline": "Each file is one value.",
         "columns": f'{_TYPES} If keys come later: TableSpec(schema_evolution="add").',
     }
-    names = list(dict.fromkeys(name for _, look in seen for name in look.names))
+    names = list(dict.fromkeys(name for _, sample in json_samples for name in sample.names))
     return Content(names, {"options": options, "columns": INFER}, facts)
 
 
