@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Connection
 
-    from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.report import RunReport
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.sources import AnySource
     from airflow_provider_scope.specs import Checkpoint
     from airflow_provider_scope.specs.ingest import Ingest
-    from airflow_provider_scope.values import FileEntry, Window
+    from airflow_provider_scope.values import Window
 
 logger = logging.getLogger(__name__)
 
@@ -200,13 +199,16 @@ def wait_for(jobs: _J, context: RunContext, timeout_seconds: float, poll_seconds
     )
 
 
-def scope_engine(
-    ingest: Ingest, engine: ScopeEngine, log: CheckpointLog, context: RunContext, source: AdlsGen1Hook | None
-) -> tuple[ScopeRunner, Callable[[tuple[FileEntry, ...]], int]]:
-    """Return the running engine for a user's ``ScopeEngine``, and how many of some files fit into one script.
+def _files_and_jobs(
+    ingest: Ingest, engine: ScopeEngine, log: CheckpointLog, context: RunContext
+) -> tuple[Files, ScopeRunner]:
+    """Return the source and the engine of SCOPE jobs; what the task does not say, the connection does.
 
     :raises InputError: SCOPE jobs cannot do what the task asks for.
     """
+    spec = files_of(ingest.source)
+    check_one_store(spec.folders)
+    source = store_of(spec.folders[0], context.storage_conn_id)
     check_scope(ingest)
     check_no_application(log)
     name = engine.job_tag or context.task.rpartition(".")[2]
@@ -223,8 +225,8 @@ def scope_engine(
     )
 
     def script(identity: BatchIdentity, entry: OffsetEntry) -> str:
-        if source is not None:
-            check_unchanged(entry, source.get_status)
+        if source.hook is not None:
+            check_unchanged(entry, source.hook.get_status)
         return scripts.script(identity, entry)
 
     runner = ScopeRunner(
@@ -244,7 +246,18 @@ def scope_engine(
         table_storage=table_storage,
         resumed=context.resumed,
     )
-    return runner, scripts.files_that_fit
+    files = Files(
+        spec=replace(
+            spec,
+            max_files_per_trigger=spec.max_files_per_trigger or defaults.max_files_per_trigger,
+            max_bytes_per_trigger=spec.max_bytes_per_trigger or defaults.max_bytes_per_trigger,
+        ),
+        log=log,
+        listing=source.storage,
+        now_ms=clock.now_ms(),
+        fits=scripts.files_that_fit,
+    )
+    return files, runner
 
 
 def assemble(ingest: Ingest, context: RunContext) -> tuple[MicroBatchExecution, Request, Engine]:
@@ -319,9 +332,6 @@ def _after(
     return FeedMetadata(log, location, store_of(location, conn_id).storage).after if location else None
 
 
-# ---- sources ----
-
-
 def _source(ingest: Ingest, log: CheckpointLog, conn_id: str | None) -> Source:
     """Return the source of a run from what the user wrote."""
     access = Access(
@@ -332,23 +342,6 @@ def _source(ingest: Ingest, log: CheckpointLog, conn_id: str | None) -> Source:
     )
     source: Source = resolve_name(PARTS[type(ingest.source)].facts)(ingest.source, ingest, log, access)
     return source
-
-
-def _files_and_jobs(
-    ingest: Ingest, engine: ScopeEngine, log: CheckpointLog, context: RunContext
-) -> tuple[Files, ScopeRunner]:
-    """Return the source and the engine of SCOPE jobs; the connection says how large a batch is by default."""
-    spec = files_of(ingest.source)
-    check_one_store(spec.folders)
-    store = store_of(spec.folders[0], context.storage_conn_id)
-    runner, fits = scope_engine(ingest, engine, log, context, store.hook)
-    defaults = ScopeHook(engine.scope_conn_id).defaults
-    spec = replace(
-        spec,
-        max_files_per_trigger=spec.max_files_per_trigger or defaults.max_files_per_trigger,
-        max_bytes_per_trigger=spec.max_bytes_per_trigger or defaults.max_bytes_per_trigger,
-    )
-    return Files(spec=spec, log=log, listing=store.storage, now_ms=clock.now_ms(), fits=fits), runner
 
 
 def located(ingest: Ingest, context: RunContext) -> Ingest:
