@@ -46,10 +46,11 @@ from airflow_provider_scope.specs.ingest import (
     mode_from,
 )
 from airflow_provider_scope.specs.write import WriteSpec, warning_of, write_to_dict
+from airflow_provider_scope.triggers.job import SHORTEST_HOLD_SECONDS
 from airflow_provider_scope.values import Window, iso_time, milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink
     from airflow.sdk import Context
@@ -267,8 +268,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         if not seconds:
             return
         self.log.info("waiting %.1f s, until its last files are older than safety_buffer_seconds", seconds)
-        if self.deferrable and seconds >= SHORTEST_DEFERRAL_SECONDS:
-            self.defer(trigger=DateTimeTrigger(moment=when(now, seconds)), method_name="resume_when_over")
+        if self.deferrable and seconds >= SHORTEST_HOLD_SECONDS:
+            moment = datetime.fromtimestamp(now / 1000 + seconds, UTC)
+            self.defer(trigger=DateTimeTrigger(moment=moment), method_name="resume_when_over")
         time.sleep(seconds)
 
     def _defer(self, ingest: Ingest | None, running: JobRunningError, first: int | None) -> NoReturn:
@@ -286,7 +288,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             # The instances of a mapped task have one id, and must not share a table by accident.
             table_name="" if _is_mapped(context["ti"]) else self.task_id,
             log_file=_log_file(context),
-            report=self._tell(context),
+            report=self._progress(context),
             storage_conn_id=self.storage_conn_id,
             deferrable=self.deferrable,
             poll_interval=self.poll_interval,
@@ -294,16 +296,16 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             resumed=resumed,
         )
 
-    def _tell(self, context: Context) -> Any:
+    def _progress(self, context: Context) -> Callable[[str], None]:
         store = context.get("task_state_store")
 
-        def tell(line: str) -> None:
+        def write(line: str) -> None:
             self.log.info(line)
             if store is not None:
                 with warn_on_failure(self.log, "The progress is not in the task's state"):
                     store.set("progress", line[:500])
 
-        return tell
+        return write
 
     def on_kill(self) -> None:
         """End the Spark application, or the SCOPE job if the task is over for good.
@@ -359,8 +361,6 @@ def _log_file(context: Context) -> Path:
 # ---- the interval that a run loads, and when it may begin ----
 
 
-SHORTEST_DEFERRAL_SECONDS = 10.0
-"""Airflow 3.3 fails a task that comes back from the triggerer sooner."""
 CLOCKS_DIFFER_SECONDS = 60.0
 """The scheduler's clock says when an interval is over, the worker's says what time it is."""
 _KEPT = "everything; nothing was read or written"
@@ -408,8 +408,3 @@ def seconds_until_over(window: Window, safety_buffer_seconds: float, now_ms: int
             do="run it when it is over, or give an earlier window_end",
         )
     return max(0.0, (window.end_ms - now_ms) / 1000 + safety_buffer_seconds)
-
-
-def when(now_ms: int, seconds: float) -> datetime:
-    """Return the time that is so many seconds from now."""
-    return datetime.fromtimestamp(now_ms / 1000 + seconds, UTC)

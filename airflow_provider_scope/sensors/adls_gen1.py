@@ -150,7 +150,7 @@ class AdlsGen1FileSensor(KeepsPlainTexts, BaseSensorOperator):
         match result.get("status"):
             case "arrived":
                 self.log.info("%s", result["text"])
-                return result["found"]
+                return result["arrival"]
             case "timed out":
                 self._time_out(result["text"])
             case "failed":

@@ -318,7 +318,7 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
             return arrival.to_xcom()
         event: dict[str, Any] = {"status": status}
         if status == "arrived" and arrival:
-            event["found"] = arrival.to_xcom()
+            event["arrival"] = arrival.to_xcom()
         if arrival:
             event["text"] = _short(arrival.text)
         if problem:

@@ -163,7 +163,7 @@ def test_a_store_of_progress_that_fails_fails_no_run(tmp_path, capfd):
 
     operator = a_dag("no_progress", tmp_path).get_task("ingest")
 
-    operator._tell({"task_state_store": Broken()})("batch 1: 5 files")
+    operator._progress({"task_state_store": Broken()})("batch 1: 5 files")
 
     assert "the API server is away" in capfd.readouterr().out
 

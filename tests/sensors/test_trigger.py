@@ -53,7 +53,7 @@ def test_it_fires_once_when_the_files_are_there(tmp_path, passing):
     assert found == [
         {
             "status": "arrived",
-            "found": {
+            "arrival": {
                 "names": [f"file://{tmp_path}/a.ss", f"file://{tmp_path}/b.ss"],
                 "count": 2,
                 "bytes": 20,
@@ -156,7 +156,7 @@ def test_it_finds_files_on_gen1_through_the_connection(world, passing):
 
     (found,) = events(trigger(ROOT))
 
-    assert found["found"]["names"] == [f"{ROOT}/f1.ss", f"{ROOT}/f2.ss", f"{ROOT}/f3.ss"]
+    assert found["arrival"]["names"] == [f"{ROOT}/f1.ss", f"{ROOT}/f2.ss", f"{ROOT}/f3.ss"]
 
 
 def test_a_folder_that_is_missing_and_one_that_is_refused_are_told_apart(world, passing):
@@ -176,7 +176,7 @@ def test_a_page_that_fails_is_not_a_folder_with_fewer_files(world, passing, monk
 
     (found,) = events(trigger(ROOT))
 
-    assert found["found"]["count"] == 2
+    assert found["arrival"]["count"] == 2
     assert passing.waits == [10.0, 0.0]
 
 
