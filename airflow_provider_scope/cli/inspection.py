@@ -331,7 +331,6 @@ def plan(args: Namespace) -> None:
 
 
 def show_plan(args: Namespace, ingest: Ingest, context: RunContext) -> None:
-    """Show what a run with these arguments would do."""
     execution, request, engine = assembly.assemble(ingest, context)
     preview = dry_run.preview(execution, request)
     report = preview.report
@@ -442,7 +441,6 @@ RAW_SHOWN = 200
 
 @command
 def quarantine(args: Namespace) -> None:
-    """Show what was quarantined."""
     target, pipeline = open_pipeline(args)
     log = target.log
     tables = list(dict.fromkeys(log.quarantines()))

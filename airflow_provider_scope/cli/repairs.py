@@ -50,7 +50,6 @@ _ALL_FILES = "run the task once with full_refresh=True, which loads all files ag
 
 @command
 def rebuild(args: Namespace) -> None:
-    """Write the derived files again from the log."""
     target, _ = open_pipeline(args)
     log = target.log
     files = f"watermark.json and sources/ in {log.location}"
@@ -65,7 +64,6 @@ def rebuild(args: Namespace) -> None:
 
 @command
 def abandon(args: Namespace) -> None:
-    """Abandon an open batch."""
     target, _ = open_pipeline(args)
     table, log, engine = target.table, target.log, target.engine()
     view = read_log(log, engine, table)
@@ -87,7 +85,6 @@ def abandon(args: Namespace) -> None:
 
 
 def _abandoning_lines(entry: OffsetEntry, view: LogView, engine: Engine) -> list[str]:
-    """Say what would be done with an open batch."""
     if repair.settled(view, entry):
         return ["it would be recorded, not abandoned"]
     if isinstance(engine, ScopeRunner):
@@ -164,7 +161,6 @@ def _accept(args: Namespace) -> None:
 
 
 def _consequence_lines(consequences: Consequences, checkpoint: str) -> list[str]:
-    """Say what it means to accept a table."""
     begins = consequences.begins
     if begins is None:
         return _consequences_for_files(consequences, checkpoint)
@@ -305,7 +301,6 @@ _NAMES = {
 
 @command
 def vacuum(args: Namespace) -> None:
-    """Delete records and derived files that no run needs."""
     vacuums.check_retain(args.retain_batches)
     target, _ = open_pipeline(args)
     table, log, engine = target.table, target.log, target.engine()
@@ -361,7 +356,6 @@ def _size_text(group: Group) -> str:
 
 @command
 def settle(args: Namespace) -> None:
-    """Record the decision of a user about a job."""
     if args.committed == args.not_committed:
         raise InputError(
             "Exactly one of --committed and --not-committed is required.",
@@ -390,7 +384,6 @@ def settle(args: Namespace) -> None:
 
 @command
 def cancel_jobs(args: Namespace) -> None:
-    """Cancel jobs of this package that have not ended."""
     hook = targets.scope_hook(args.scope_conn_id)
     jobs = _own_jobs(hook, args.tag)
     if not jobs:

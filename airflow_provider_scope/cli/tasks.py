@@ -406,7 +406,6 @@ def start_server(args: Namespace) -> None:
 
 @command
 def list_servers(args: Namespace) -> None:
-    """Show each server of this user on this machine as a row."""
     from airflow.cli.simple_table import AirflowConsole  # noqa: PLC0415
 
     rows = [

@@ -10,7 +10,7 @@ import time
 import uuid
 from dataclasses import dataclass, replace
 from functools import partial
-from pkgutil import resolve_name
+from importlib import import_module
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -74,7 +74,6 @@ within ten makes Airflow 3.3 fail the task."""
 
 
 def new_id() -> str:
-    """Return a fresh UUID."""
     return str(uuid.uuid4())
 
 
@@ -333,14 +332,14 @@ def _after(
 
 
 def _source(ingest: Ingest, log: CheckpointLog, conn_id: str | None) -> Source:
-    """Return the source of a run from what the user wrote."""
     access = Access(
         now_ms=clock.now_ms(),
         store=partial(store_of, storage_conn_id=conn_id),
         database_kind=database_hooks.kind_of,
         database_rows=database_hooks.fetch,
     )
-    source: Source = resolve_name(PARTS[type(ingest.source)].facts)(ingest.source, ingest, log, access)
+    facts = import_module(f"airflow_provider_scope.sources.{PARTS[type(ingest.source)].facts}")
+    source: Source = facts.of_run(ingest.source, ingest, log, access)
     return source
 
 
@@ -411,7 +410,6 @@ def rehearse(execution: MicroBatchExecution, entry: OffsetEntry, context: RunCon
 
 
 def make_request(ingest: Ingest) -> Request:
-    """Return what a run is asked to do."""
     replace = ingest.write if isinstance(ingest.write, Replace) else None
     return Request(
         table=canonical_uri(ingest.delta_location),

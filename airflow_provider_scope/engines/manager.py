@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """An application to submit."""
-
     name: str
     """Its submitter's choice, written down before; whoever knows it can ask for the application."""
     script: Path

@@ -81,7 +81,6 @@ class PlanEngine(Engine):
         self._submit(work, [entry], fence=True)
 
     def plan(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> plans.Plan:
-        """Return what the application is asked to do."""
         ingest, table = self.ingest, self.ingest.table
         log = CheckpointLog(self.storage, work.checkpoint)
         if ingest.source.puts_bad_records_aside and not fence:

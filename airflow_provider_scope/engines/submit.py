@@ -144,7 +144,6 @@ class SubmitHook(SparkSubmitHook):
         self.run_process(script, arguments, properties(self.settings), self.variables())
 
     def variables(self) -> dict[str, str]:
-        """Return the environment of Spark's process."""
         environment = environment_without_airflow() | self.environment
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
         environment["PYSPARK_PYTHON"] = environment.get("PYSPARK_PYTHON", sys.executable)
@@ -184,7 +183,6 @@ class SubmitHook(SparkSubmitHook):
         return ["/bin/sh", "-c", _ENDS_WITH_WORKER, "sh", *self.command(application)]
 
     def command(self, application: str) -> list[str]:
-        """Return the command line of the application's process."""
         binary, *arguments = super()._build_spark_submit_command(application)
         if shutil.which(binary, path=self._path) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), binary)

@@ -17,30 +17,14 @@ class Parts(NamedTuple):
     field: str
     """A field without default: a dict that has it is of this source, unless it is of one in a row above."""
     facts: str
-    """The function that makes the ``Source`` of a run of the user's spec, as ``module:function``."""
+    """The module below ``sources`` whose ``of_run`` makes the ``Source`` of a run of the user's spec."""
     reader: str
-    """The module of the Spark application that reads the slices."""
+    """The module below ``spark`` that reads the slices."""
 
 
 PARTS: dict[type[AnySource], Parts] = {
-    JdbcSource: Parts(
-        "conn_id",
-        "airflow_provider_scope.sources.cursor.source:of_run",
-        "airflow_provider_scope.spark.cursor",
-    ),
-    TableSource: Parts(
-        "cursor",
-        "airflow_provider_scope.sources.cursor.source:of_run",
-        "airflow_provider_scope.spark.cursor",
-    ),
-    CdfSource: Parts(
-        "table",
-        "airflow_provider_scope.sources.feed.source:of_run",
-        "airflow_provider_scope.spark.feed",
-    ),
-    FileSource: Parts(
-        "roots",
-        "airflow_provider_scope.sources.files.source:of_run",
-        "airflow_provider_scope.spark.files.file_slice",
-    ),
+    JdbcSource: Parts("conn_id", facts="cursor.source", reader="cursor"),
+    TableSource: Parts("cursor", facts="cursor.source", reader="cursor"),
+    CdfSource: Parts("table", facts="feed.source", reader="feed"),
+    FileSource: Parts("roots", facts="files.source", reader="files.file_slice"),
 }

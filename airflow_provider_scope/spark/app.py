@@ -247,7 +247,7 @@ class _Reader(Protocol):
 
 def _reader(plan: Plan) -> _Reader:
     source: Any = type(plan.source)
-    return cast("_Reader", import_module(PARTS[source].reader))
+    return cast("_Reader", import_module(f"airflow_provider_scope.spark.{PARTS[source].reader}"))
 
 
 def as_error(err: Exception) -> ScopeProviderError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import MISSING, fields
 from importlib import import_module
-from pkgutil import resolve_name
 from typing import get_args
 
 from airflow_provider_scope import specs
@@ -25,8 +24,8 @@ def test_every_source_is_exported_and_has_its_parts() -> None:
     assert {*PARTS} == SOURCES
     for spec, parts in PARTS.items():
         assert parts.field in {item.name for item in fields(spec) if item.default is MISSING}
-        assert callable(resolve_name(parts.facts))
-        reader = import_module(parts.reader)
+        assert callable(import_module(f"airflow_provider_scope.sources.{parts.facts}").of_run)
+        reader = import_module(f"airflow_provider_scope.spark.{parts.reader}")
         assert callable(reader.read)
         assert callable(reader.commit)
 
