@@ -39,7 +39,8 @@ from airflow_provider_scope.scope.script import check_scope
 from airflow_provider_scope.scope.submission import JobSettings
 from airflow_provider_scope.sources import PARTS
 from airflow_provider_scope.sources.feed.metadata import FeedMetadata
-from airflow_provider_scope.sources.files.source import Files, check_one_store
+from airflow_provider_scope.sources.files.discovery import check_one_store
+from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.engine import check_tag

@@ -20,16 +20,15 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow_provider_scope import validation
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import (
-    InputError,
     ScopeProviderError,
     SourceNotFoundError,
     SourceUnreadableError,
 )
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.protocol.seen import Tally
-from airflow_provider_scope.sources.files.discovery import Requirements, absent, arrived
+from airflow_provider_scope.sources.files.discovery import Requirements, absent, arrived, check_one_store
 from airflow_provider_scope.specs import Checkpoint
-from airflow_provider_scope.stores.kinds import kind_of, place_of
+from airflow_provider_scope.stores.kinds import kind_of
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
 from airflow_provider_scope.triggers.job import SHORTEST_HOLD_SECONDS
 from airflow_provider_scope.validation import Amount, Count, Several, Whole
@@ -75,12 +74,7 @@ class FileSearch:
         :raises InputError: They are on several stores, or one is not valid.
         """
         roots = tuple(dict.fromkeys(canonical_root(root) for root in self.source_roots))
-        if len({place_of(root) for root in roots}) > 1:
-            raise InputError(
-                f"The source_roots {', '.join(roots)} are on different stores.",
-                kept="everything; nothing was listed",
-                do="use one sensor for each store",
-            )
+        check_one_store(roots)
         return roots
 
     @property

@@ -22,6 +22,7 @@ from airflow_provider_scope.protocol.seen import (
     Tally,
     is_changed,
 )
+from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.values import (
     OTHERS_NAMED,
     TEXT_FORMATS,
@@ -570,3 +571,16 @@ def _lacking(files: Sequence[FileEntry], requirements: Requirements, now_ms: int
             f"{requirements.stable_for_ms / 1000:g} s without a change, the last was {age:g} s ago"
         )
     return lacking
+
+
+def check_one_store(roots: tuple[str, ...]) -> None:
+    """Refuse roots of which one client cannot list all.
+
+    :raises InputError: As said.
+    """
+    if len({place_of(root) for root in roots}) > 1:
+        raise InputError(
+            f"The roots {', '.join(roots)} are on different stores.",
+            kept="everything; nothing was read or written",
+            do="use one task for each store",
+        )

@@ -16,9 +16,8 @@ from airflow_provider_scope.protocol.seen import History
 from airflow_provider_scope.protocol.source import Source
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.sources.files import discovery
-from airflow_provider_scope.sources.files.discovery import Rules
+from airflow_provider_scope.sources.files.discovery import Rules, check_one_store
 from airflow_provider_scope.sources.files.spec import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK
-from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.values import (
     FileSlice,
     check_as_logged,
@@ -52,19 +51,6 @@ def of_run(spec: FileSource, ingest: Ingest, log: CheckpointLog, access: Access)
     check_one_store(spec.folders)
     storage = access.store(spec.folders[0]).storage
     return Files(spec=spec, log=log, listing=storage, now_ms=access.now_ms, window=ingest.window)
-
-
-def check_one_store(roots: tuple[str, ...]) -> None:
-    """Refuse roots of which one client cannot list all.
-
-    :raises InputError: As said.
-    """
-    if len({place_of(root) for root in roots}) > 1:
-        raise InputError(
-            f"The roots {', '.join(roots)} are on different stores.",
-            kept="everything; nothing was read or written",
-            do="use one task for each store",
-        )
 
 
 @dataclass(kw_only=True)
