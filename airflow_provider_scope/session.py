@@ -33,6 +33,7 @@ from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import OneSlice, Request, Source
 from airflow_provider_scope.python_rows import to_dataframe
 from airflow_provider_scope.sources.cursor.spec import TableSource
+from airflow_provider_scope.spark import log_stores
 from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.cursor import Reading
 from airflow_provider_scope.spark.plan import Plan
@@ -123,12 +124,14 @@ def load(  # the arguments are the API
     if not callable(state):
         _encoded(state)
     table = canonical_uri(os.fspath(target))
+    log_stores.use(spark, table)
     log = CheckpointLog(open_storage(table), f"{table}/_checkpoint")
     replaces = isinstance(spec, Replace)
     where = spec.where if isinstance(spec, Replace) else None
     # What may not be left to the caller's session.
-    exact = with_settings(spark, {name: setting.value for name, setting in EXACT.items()})
-    with Address(table=table).completes_errors(), exact:
+    exact = {name: setting.value for name, setting in EXACT.items()}
+    settings = with_settings(spark, exact | log_stores.session_settings(spark, table))
+    with Address(table=table).completes_errors(), settings:
         forgets = full_refresh or (replaces and cursor is not None)
         engine = _Session(spark, _rows(spark, data, schema), spec, now, log, state, cursor, forgets=forgets)
         audit = AuditFiles(log, compaction_interval=10, retention_files=100)

@@ -23,8 +23,8 @@ from airflow_provider_scope.protocol import records
 from airflow_provider_scope.sources import PARTS
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.files.spec import FileSource
+from airflow_provider_scope.spark import log_stores, rehearsal, server, settings, storage, user_sql
 from airflow_provider_scope.spark import plan as plans
-from airflow_provider_scope.spark import rehearsal, server, settings, storage, user_sql
 from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.files import inference
 from airflow_provider_scope.spark.files.listing import KEPT, NOT_SEEN
@@ -34,7 +34,6 @@ from airflow_provider_scope.spark.session import (
     copy_events,
     emit,
     leave_out_numpy,
-    load_log_store,
     make_exact,
     short_cause,
     whole_text,
@@ -70,7 +69,6 @@ def main(arguments: list[str]) -> int:
     path, *options = arguments
     with server.opened() as spark:
         try:
-            load_log_store(spark)
             most = WAITS_ON_CLUSTER_SECONDS if plans.REPORT in options else WAITS_SECONDS
             for number in itertools.count() if plans.MORE in options else (0,):
                 place = plans.path(path, number)
@@ -126,10 +124,11 @@ def run(spark: SparkSession, plan: Plan) -> None:
     that nobody declared are not known before the batches before are in the table, whoever committed them.
     """
     check_delta(spark)
+    log_stores.use(spark, plan.table)
     make_exact(spark)
-    if not isinstance(plan.source, FileSource):
-        for name, value in settings.OF_TABLES.items():
-            spark.conf.set(name, value)
+    of_tables = {} if isinstance(plan.source, FileSource) else settings.OF_TABLES
+    for name, value in {**log_stores.session_settings(spark, plan.table), **of_tables}.items():
+        spark.conf.set(name, value)
     emit(event="started")
     if plan.reads_only:
         for seq in plan.batches:

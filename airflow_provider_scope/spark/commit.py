@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from delta import exceptions as delta_errors
@@ -18,10 +15,9 @@ from airflow_provider_scope.delta.commit import explaining_damage, parse, path_o
 from airflow_provider_scope.exceptions import BatchNotInTableError, SchemaMismatchError, UnknownRowsError
 from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.records import notes
-from airflow_provider_scope.spark import server, settings, storage
+from airflow_provider_scope.spark import settings, storage
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.shaping import naming_invalid_columns
-from airflow_provider_scope.spark.storage import LOCAL
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -34,40 +30,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.held import Keys
     from airflow_provider_scope.spark.plan import Plan
-
-
-# ---- one commit at a time ----
-
-_LOCK = "_airflow_provider_scope.lock"
-"""In the table's folder; Delta and VACUUM leave names alone that begin with an underscore."""
-_LOOK_SECONDS = 0.2
-_TOLD_AFTER_SECONDS = 10
-
-
-@contextmanager
-def one_commit_at_a_time(spark: SparkSession, table: str) -> Iterator[None]:
-    """Keep other applications of ours from committing to a table on a local disk; others need no lock.
-
-    On a disk the rename that makes a commit is two steps: it looks whether the version is there, and renames.
-    It replaces what another process puts there in between; so Delta locks it, in one JVM (``HDFSLogStore`` of
-    Delta 4.4). Here the JVM holds the lock, and not this process: it lives on for a moment when this process
-    is killed, and may commit in it.
-    """
-    if not table.startswith(LOCAL):
-        yield
-        return
-    folder = Path(table.removeprefix(LOCAL))
-    folder.mkdir(parents=True, exist_ok=True)
-    locked = server.locked if server.is_lent() else storage.locked
-    with locked(spark, str(folder / _LOCK)) as is_taken:
-        began, is_reported = time.monotonic(), False
-        while not is_taken():
-            if not is_reported and time.monotonic() - began > _TOLD_AFTER_SECONDS:
-                sys.stdout.write(f"another process is committing to {table}; waiting for it\n")
-                sys.stdout.flush()
-                is_reported = True
-            time.sleep(_LOOK_SECONDS)
-        yield
 
 
 # ---- the log ----
@@ -180,17 +142,15 @@ class DeltaLog:
         :param session: The session that the function uses.
         """
         session.conf.unset(_COMMITTED)
-        with one_commit_at_a_time(self.spark, self.table):
-            self._load_transactions()
-            act()
+        self._load_transactions()
+        act()
         committed = session.conf.get(_COMMITTED, None)
         return None if committed is None else int(committed)
 
     def alter(self, properties: Mapping[str, str]) -> None:
         """Set properties of the table."""
         pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-        with one_commit_at_a_time(self.spark, self.table):
-            self.spark.sql(f"ALTER TABLE delta.{quoted(self.table)} SET TBLPROPERTIES ({pairs})")
+        self.spark.sql(f"ALTER TABLE delta.{quoted(self.table)} SET TBLPROPERTIES ({pairs})")
 
     def clustering(self) -> list[str]:
         """Find the columns that the table is clustered by, as SQL names them, such as ``struct.field``."""
@@ -200,8 +160,7 @@ class DeltaLog:
     def cluster_by(self, columns: Sequence[str]) -> None:
         """Cluster the table by columns, as SQL names them; without any it stays as it is."""
         if columns:
-            with one_commit_at_a_time(self.spark, self.table):
-                self.spark.sql(f"ALTER TABLE delta.{quoted(self.table)} CLUSTER BY ({', '.join(columns)})")
+            self.spark.sql(f"ALTER TABLE delta.{quoted(self.table)} CLUSTER BY ({', '.join(columns)})")
 
     def written_rows(self, version: int) -> int | None:
         """Read how many rows a commit wrote; None if it does not say."""
@@ -256,8 +215,8 @@ class DeltaLog:
 
 # ---- the transaction of a batch ----
 
-TRIES = 3
-"""How often a batch is tried when another writer's commit gets in between."""
+TRIES = 10
+"""How often a batch is tried when another writer's commit gets in between: each time one of them got on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,20 +16,19 @@ import struct
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.plan import SERVER_CONNECTION
 from airflow_provider_scope.spark.session import leave_out_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _PORT, _TOKEN = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _LOOK_SECONDS = 0.2
@@ -58,13 +57,7 @@ def opened() -> Iterator[SparkSession]:
         yield _borrowed(_Lines(connection))
 
 
-_lender: _Lines | None = None
-"""The connection to the server of a session that is lent; None in an application with a JVM of its own."""
-
-
 def _borrowed(server: _Lines) -> SparkSession:
-    global _lender  # noqa: PLW0603 - Python has one Spark as well
-    _lender = server
     welcome = server.receive()
     os.environ |= {_PORT: str(welcome["port"]), _TOKEN: welcome["token"]}
     gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
@@ -102,24 +95,6 @@ def _default(jvm: Any) -> Any:
     return _sessions(jvm).getDefaultSession().get()
 
 
-def is_lent() -> bool:
-    """Return whether the session of this application is a server's."""
-    return _lender is not None
-
-
-@contextmanager
-def locked(spark: SparkSession, path: str) -> Iterator[Callable[[], bool]]:  # noqa: ARG001 - as the other one
-    """Lock a file through the server, which knows when what we do in its JVM has ended.
-
-    What is given tries to lock it.
-    """
-    lender = cast("_Lines", _lender)
-    try:
-        yield lambda: bool(lender.ask({"lock": path})["locked"])
-    finally:
-        lender.ask({"lock": None})
-
-
 class _Lines:
     """JSON values over a connection, a line each."""
 
@@ -141,10 +116,6 @@ class _Lines:
             raise ConnectionError(msg)
         value: dict[str, Any] = json.loads(line)
         return value
-
-    def ask(self, value: dict[str, Any]) -> dict[str, Any]:
-        self.send(value)
-        return self.receive()
 
 
 # ---- the server's side -------------------------------------------------------------------------------
@@ -241,7 +212,7 @@ class Server:
 
     def _lend(self, connection: socket.socket) -> None:
         """Serve one application until its process ends, and then end what it leaves."""
-        application, in_jvm, lock = _Lines(connection), {}, ExitStack()
+        application, in_jvm = _Lines(connection), {}
         try:
             with connection, suppress(OSError):
                 if not _is_own(connection):
@@ -253,22 +224,9 @@ class Server:
                 self._was_used = True
                 application.send({"port": int(os.environ[_PORT]), "token": os.environ[_TOKEN], "conf": conf})
                 in_jvm = application.receive()
-                while True:
-                    path = application.receive()["lock"]
-                    application.send({"locked": self._lock(lock, path)})
+                application.receive()  # nothing comes but the end
         finally:
-            if in_jvm and not self._has_ended(**in_jvm):
-                self._is_hung = True
-            else:
-                lock.close()
-
-    def _lock(self, lock: ExitStack, path: str | None) -> bool:
-        """Release what an application has locked, and lock a file for it, if it wants one."""
-        lock.close()
-        if path and lock.enter_context(storage.locked(self.spark, path))():
-            return True
-        lock.close()
-        return False
+            self._is_hung |= bool(in_jvm) and not self._has_ended(**in_jvm)
 
     def _has_ended(self, tag: str, thread: int) -> bool:
         """End the jobs of an application, until its thread in the JVM has ended."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -196,40 +196,3 @@ def _cause(err: Exception) -> str:
     if isinstance(err, Py4JJavaError):
         return str(err.java_exception.toString())[:400].splitlines()[0]
     return str(err)[:400]
-
-
-# ---- locks ----
-
-_owners: dict[str, object] = {}
-"""Lock file -> the thread's own object, of the threads of this process that have it open."""
-
-
-@contextmanager
-def locked(spark: SparkSession, path: str) -> Iterator[Callable[[], bool]]:
-    """Give what tries to lock a file in the JVM; the lock is released when the block ends.
-
-    One thread at a time has the file open: whoever closes it releases the locks of all others of this JVM
-    (``FileLock`` of Java, on platform dependencies).
-    """
-    me, file = object(), None
-    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API; and a lock of Python's would end with Python
-
-    def is_taken() -> bool:
-        nonlocal file
-        if _owners.setdefault(path, me) is not me:
-            return False
-        file = file or jvm.java.io.RandomAccessFile(path, "rw")
-        try:
-            return file.getChannel().tryLock() is not None
-        except Py4JJavaError as err:
-            if "OverlappingFileLockException" in str(err.java_exception.getClass().getName()):
-                return False  # by another Python that works in this JVM
-            raise
-
-    try:
-        yield is_taken
-    finally:
-        if file is not None:
-            file.close()
-        if _owners.get(path) is me:
-            del _owners[path]

@@ -100,8 +100,6 @@ KINDS = [
             # Hadoop knows the client as s3a:// alone.
             "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
             "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
-            # Delta's own class for S3 locks a commit within one JVM alone: see ``spark.session``.
-            "spark.delta.logStore.s3.impl": "airflow_provider_scope.ConditionalLogStore",
             "spark.hadoop.fs.s3a.create.conditional.enabled": "true",
             "spark.redaction.regex": _REDACTED,
         },

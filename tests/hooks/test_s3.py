@@ -25,7 +25,6 @@ PROVIDER = "org.apache.hadoop.fs.s3a.{}AWSCredentialsProvider"
 ALWAYS = {
     "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
-    "spark.delta.logStore.s3.impl": "airflow_provider_scope.ConditionalLogStore",
     "spark.hadoop.fs.s3a.create.conditional.enabled": "true",
     "spark.redaction.regex": "(?i)secret|password|passphrase|token|credential|key|sas|signature",
 }

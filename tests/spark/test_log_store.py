@@ -1,33 +1,31 @@
-"""The class that makes Delta's commits on S3; ``tests/airflow/test_s3_store.py`` has it commit."""
+"""The classes that make Delta's commits; ``tests/airflow/test_s3_store.py`` has the one for S3 commit."""
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 
-from airflow_provider_scope.spark import session
+from airflow_provider_scope.spark import log_stores
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.spark
 
+COMMITS = 200
+LINKING, CONDITIONAL = "LinkingLogStore", "ConditionalLogStore"
 
-@pytest.fixture
-def store(spark: Any) -> Any:
-    spark.conf.set(session.LOG_STORE, session.LOG_STORE_CLASS)
-    try:
-        session.load_log_store(spark)
-    finally:
-        spark.conf.unset(session.LOG_STORE)
+
+def store_of(spark: Any, name: str) -> Any:
     jvm, gateway = spark._jvm, spark.sparkContext._gateway
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     given = gateway.new_array(jvm.java.lang.Object, 1)
     given[0] = spark._jsc.hadoopConfiguration()
-    constructor = jvm.java.lang.Class.forName(session.LOG_STORE_CLASS, True, loader).getConstructors()[0]  # noqa: FBT003
-    return constructor.newInstance(given)
+    return log_stores.load_class(spark, name).getConstructors()[0].newInstance(given)
 
 
 def write(spark: Any, store: Any, path: Path, *, overwrite: bool) -> None:
@@ -39,23 +37,77 @@ def write(spark: Any, store: Any, path: Path, *, overwrite: bool) -> None:
     store.write(file, actions.iterator(), overwrite, spark._jsc.hadoopConfiguration())
 
 
-def test_what_may_be_overwritten_is_written_as_delta_does(spark, store, tmp_path):
+@pytest.mark.parametrize("name", [LINKING, CONDITIONAL])
+def test_what_may_be_overwritten_is_written_as_delta_does(spark, name, tmp_path):
+    store = store_of(spark, name)
     for _ in range(2):
         write(spark, store, tmp_path / "_last_checkpoint", overwrite=True)
     assert (tmp_path / "_last_checkpoint").read_bytes() == '{"a":"é"}\n{}\n'.encode()
 
 
-def test_a_client_that_cannot_refuse_a_commit_writes_none(spark, store, tmp_path):
+def test_a_client_that_cannot_refuse_a_commit_writes_none(spark, tmp_path):
     """The one of a disk cannot, and neither can Hadoop's for S3 before 3.4.2."""
     with pytest.raises(IllegalArgumentException, match=r"fs\.option\.create\.conditional\.overwrite"):
-        write(spark, store, tmp_path / "0.json", overwrite=False)
+        write(spark, store_of(spark, CONDITIONAL), tmp_path / "0.json", overwrite=False)
     assert not (tmp_path / "0.json").exists()
 
 
+def test_of_two_processes_that_commit_a_version_on_a_disk_one_does(spark, tmp_path):
+    """This one creates each file as well, at the same time. Delta's own class would replace some of them."""
+    store, folder = store_of(spark, LINKING), tmp_path / "ä b%41"
+    folder.mkdir()
+
+    def by_delta(path: Path) -> str:
+        try:
+            write(spark, store, path, overwrite=False)
+        except Py4JJavaError as err:
+            return str(err.java_exception.getClass().getName())
+        return ""
+
+    def by_others(path: Path) -> bool:
+        complete = path.with_suffix(".other")
+        complete.write_text("theirs")
+        try:
+            os.link(complete, path)
+        except FileExistsError:
+            return False
+        finally:
+            complete.unlink()
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(COMMITS):
+            path = folder / f"{number:020}.json"
+            ours, theirs = pool.submit(by_delta, path), pool.submit(by_others, path)
+            error = "java.nio.file.FileAlreadyExistsException" if theirs.result() else ""
+            text = "theirs" if theirs.result() else '{"a":"é"}\n{}\n'
+            assert (ours.result(), path.read_text()) == (error, text)
+    assert len([*folder.iterdir()]) == COMMITS  # nothing is left beside them
+
+
 def test_a_class_of_the_users_own_is_left_alone(spark):
-    spark.conf.set(session.LOG_STORE, "io.delta.storage.S3DynamoDBLogStore")
+    conf, setting = spark._jsc.sc().conf(), "spark.delta.logStore.s3.impl"
+    conf.set(setting, "io.delta.storage.S3DynamoDBLogStore")
     try:
-        session.load_log_store(spark)
-        assert spark.conf.get(session.LOG_STORE) == "io.delta.storage.S3DynamoDBLogStore"
+        log_stores.use(spark, "s3://bucket/table")
+        assert conf.get(setting) == "io.delta.storage.S3DynamoDBLogStore"
     finally:
-        spark.conf.unset(session.LOG_STORE)
+        conf.remove(setting)
+
+
+def test_a_table_that_delta_has_at_hand_is_committed_to_by_it_as_well(spark, tmp_path):
+    conf, setting, table = (
+        spark._jsc.sc().conf(),
+        "spark.delta.logStore.file.impl",
+        f"file://{tmp_path}/table",
+    )
+    conf.remove(setting)
+
+    def store() -> str:
+        log = getattr(spark._jvm, "org.apache.spark.sql.delta.DeltaLog").forTable(spark._jsparkSession, table)
+        return str(log.store().getDelegate(log.logPath()).logStoreImpl().getClass().getSimpleName())
+
+    spark.range(1).write.format("delta").save(table)
+    assert store() == "HDFSLogStore"
+    log_stores.use(spark, table)
+    assert store() == LINKING

@@ -278,10 +278,8 @@ class Client:
         self.connection = socket.socket(socket.AF_UNIX)
         self.connection.connect(str(path))
         self.lines = lender._Lines(self.connection)
-        assert self.lines.ask({"canary": CANARY})["conf"] == {"canary": CANARY}
-
-    def locks(self, file: Path | None) -> bool:
-        return bool(self.lines.ask({"lock": file and str(file)})["locked"])
+        self.lines.send({"canary": CANARY})
+        assert self.lines.receive()["conf"] == {"canary": CANARY}
 
     def close(self) -> None:
         self.connection.shutdown(socket.SHUT_RDWR)
@@ -326,24 +324,6 @@ def thread_of(spark: Any) -> tuple[int, Callable[[], None]]:
     names = {number: threads.getThreadInfo(number) for number in {*threads.getAllThreadIds()} - before}
     (number,) = (n for n, info in names.items() if info and info.getThreadName() == "of an application")
     return number, timer.cancel
-
-
-def test_a_lock_outlives_its_application_until_what_that_does_in_java_has_ended(
-    spark: Any, lending: Lending, tmp_path: Path
-) -> None:
-    number, end = thread_of(spark)
-    one, other = Client(lending.path), Client(lending.path)
-    one.lines.send({"tag": "one", "thread": number})
-    other.lines.send({"tag": "other", "thread": 1 << 40})
-    assert one.locks(tmp_path / "lock")
-    assert not other.locks(tmp_path / "lock")
-
-    one.close()
-
-    assert not eventually(lambda: other.locks(tmp_path / "lock"), 2)
-    end()
-    assert eventually(lambda: other.locks(tmp_path / "lock"), 10)
-    assert not other.locks(None)
 
 
 def test_a_server_in_which_something_does_not_end_lends_nothing_any_more(

@@ -1,0 +1,175 @@
+"""How Delta makes a commit on a disk and on S3: once, whoever else commits the same version.
+
+Delta 4.4 has classes for both that lock a commit within one JVM. In two of them, both may find that a version
+is not there; the second one replaces what the first has put there (``HDFSLogStore`` on a disk, where a rename
+is two steps, and ``S3SingleDriverLogStore``). The classes here leave it to the disk and to S3 to refuse that.
+Spark's own compiler makes them in the driver: there is no jar to fetch, and none to trust.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+
+from airflow_provider_scope.spark.session import compiler_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PACKAGE = "airflow_provider_scope"
+_CLASSES = {"file": "LinkingLogStore", "s3": "ConditionalLogStore"}
+"""Scheme of a table -> our class."""
+_OF_ALL_SCHEMES = "spark.delta.logStore.class"
+_DELTA_LOG = "org.apache.spark.sql.delta.DeltaLog"
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+_RENAMING = [f"{_STREAMING}.{part}FileSystemBasedCheckpointFileManager" for part in ("checkpointing.", "")]
+"""Spark's class that gives a file its name by one rename, since 4.1 and before."""
+
+_SOURCES = {
+    # A complete file gets its name by a hard link: that refuses a name that exists, and shows all at once.
+    "LinkingLogStore": """
+package airflow_provider_scope;
+
+import java.io.File;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.util.Iterator;
+import java.util.UUID;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+
+public class LinkingLogStore extends io.delta.storage.HDFSLogStore {
+    public LinkingLogStore(Configuration conf) {
+        super(conf);
+    }
+
+    public void write(Path path, Iterator actions, Boolean overwrite, Configuration conf) throws IOException {
+        if (overwrite.booleanValue()) {
+            super.write(path, actions, overwrite, conf);
+            return;
+        }
+        File file = new File(path.toUri().getPath());
+        File complete = new File(file.getParent(), "." + file.getName() + "." + UUID.randomUUID() + ".tmp");
+        try {
+            FileOutputStream stream = new FileOutputStream(complete);
+            try {
+                while (actions.hasNext()) {
+                    stream.write(((String) actions.next() + "\\n").getBytes("UTF-8"));
+                }
+                stream.getFD().sync();
+            } finally {
+                stream.close();
+            }
+            Files.createLink(file.toPath(), complete.toPath());
+        } finally {
+            complete.delete();
+        }
+    }
+}
+""",
+    # Hadoop's client can ask S3 to refuse what exists, since 3.4.2, but does so only if it is told.
+    "ConditionalLogStore": """
+package airflow_provider_scope;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.util.Iterator;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
+import org.apache.hadoop.fs.Path;
+
+public class ConditionalLogStore extends io.delta.storage.S3SingleDriverLogStore {
+    public ConditionalLogStore(Configuration conf) {
+        super(conf);
+    }
+
+    public void write(Path path, Iterator actions, Boolean overwrite, Configuration conf) throws IOException {
+        if (overwrite.booleanValue()) {
+            super.write(path, actions, overwrite, conf);
+            return;
+        }
+        // All of it first: a stream that is closed by an error would publish a part.
+        ByteArrayOutputStream text = new ByteArrayOutputStream();
+        while (actions.hasNext()) {
+            text.write(((String) actions.next() + "\\n").getBytes("UTF-8"));
+        }
+        FSDataOutputStreamBuilder builder = path.getFileSystem(conf).createFile(path);
+        builder.recursive();
+        builder.overwrite(false);
+        // A client that does not know it refuses it.
+        builder.must("fs.option.create.conditional.overwrite", true);
+        try {
+            FSDataOutputStream stream = (FSDataOutputStream) builder.build();
+            stream.write(text.toByteArray());
+            stream.close();
+        } catch (IOException err) {
+            String kind = err.getClass().getSimpleName();
+            if (kind.equals("RemoteFileChangedException") || kind.equals("FileAlreadyExistsException")) {
+                throw new java.nio.file.FileAlreadyExistsException(path.toString());
+            }
+            throw err;
+        }
+    }
+}
+""",
+}
+
+
+def use(spark: SparkSession, table: str) -> None:
+    """Let Delta commit to a table by our class for its store, unless the user has named another one.
+
+    :param table: Canonical URI.
+    """
+    scheme = table.partition("://")[0]
+    setting = f"spark.delta.logStore.{scheme}.impl"
+    conf: Any = spark.sparkContext._jsc.sc().conf()  # noqa: SLF001 - which Delta asks
+    if scheme not in _CLASSES or conf.contains(setting) or conf.contains(_OF_ALL_SCHEMES):
+        return
+    load_class(spark, _CLASSES[scheme])
+    conf.set(setting, f"{_PACKAGE}.{_CLASSES[scheme]}")
+    # In a session of the user's own, Delta may have tables at hand with the class that it had before.
+    getattr(spark._jvm, _DELTA_LOG).clearCache()  # noqa: SLF001 - no Python API
+
+
+def session_settings(spark: SparkSession, table: str) -> dict[str, str]:
+    """Return settings for the sessions that commit to a table.
+
+    Beside each commit, Delta writes a file of checksums. On a disk, Hadoop's ``FileContext`` starts a
+    program, ``readlink``, eight times to give it its name: about a sixth of the work of a small commit.
+    """
+    if not table.startswith("file:"):
+        return {}
+    return {_MANAGER: next(name for name in _RENAMING if _has_class(spark, name))}
+
+
+def _has_class(spark: SparkSession, name: str) -> bool:
+    try:
+        _loader(spark).loadClass(name)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def _loader(spark: SparkSession) -> Any:
+    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API
+    return jvm.java.lang.Thread.currentThread().getContextClassLoader()
+
+
+def load_class(spark: SparkSession, name: str) -> Any:
+    """Compile one of our classes and load it, where Delta looks for it; return it."""
+    loader = _loader(spark)
+    if _has_class(spark, f"{_PACKAGE}.{name}"):  # of an application before this one, in the same JVM
+        return loader.loadClass(f"{_PACKAGE}.{name}")
+    compiler = compiler_of(spark, _SOURCES[name])
+    with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-classes-") as folder:
+        file = Path(folder, _PACKAGE, f"{name}.class")
+        file.parent.mkdir()
+        file.write_bytes(bytes(compiler.getBytecodes()[f"{_PACKAGE}.{name}"]))
+        loader.addURL(spark._jvm.java.io.File(folder).toURI().toURL())  # type: ignore[union-attr] # noqa: SLF001
+        return loader.loadClass(f"{_PACKAGE}.{name}")
