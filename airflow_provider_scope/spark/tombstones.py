@@ -46,9 +46,9 @@ class Tombstones:
         """Find the tombstones of a table."""
         return cls(target.beside(FOLDER), number)
 
-    @property
-    def _is_of_batch(self) -> str:
-        return f"pipeline = {literal(self.number[0])} AND batch = {self.number[1]}"
+    def _of_batch(self, or_else: str = "false") -> str:
+        """Write the condition for the tombstones of the batch, or others of its pipeline alone."""
+        return f"pipeline = {literal(self.number[0])} AND (batch = {self.number[1]} OR {or_else})"
 
     def read(self) -> DataFrame | None:
         """Read the keys (``key``) and the sequences of their deletes as text; None if there never was one."""
@@ -61,7 +61,7 @@ class Tombstones:
 
         :param keys: With ``key`` and ``sequence``.
         :param count: How many they are.
-        :param now: When they are deleted; those that were deleted some days before are removed.
+        :param now: When they are deleted; those that the pipeline deleted some days before are removed.
         :param anew: Whether the batch replaces the table, so that no other tombstone counts.
         """
         if not count:
@@ -70,12 +70,12 @@ class Tombstones:
         more: dict[str, Any] = {"pipeline": self.number[0], "batch": self.number[1], "deleted_at": instant}
         rows = keys.withColumns({name: F.lit(value).cast(_COLUMNS[name]) for name, value in more.items()})
         is_expired = f"deleted_at < TIMESTAMP '{(instant - timedelta(days=days)).isoformat()}'"
-        return self._replace(rows, None if anew else f"({self._is_of_batch}) OR {is_expired}")
+        return self._replace(rows, None if anew else self._of_batch(is_expired))
 
     def clear(self, *, anew: bool) -> None:
         """Remove the tombstones of the batch, or all of them; without any nothing is written."""
         stored = self.read()
-        where = "true" if anew else self._is_of_batch
+        where = "true" if anew else self._of_batch()
         if stored is not None and not stored.where(where).isEmpty():
             self._replace(self.log.spark.createDataFrame([], to_struct(_COLUMNS)), where)
 

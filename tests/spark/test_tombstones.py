@@ -68,16 +68,22 @@ def test_a_delete_in_the_first_load_counts_and_the_table_of_deletes_is_not_vacuu
     assert stored(bench, "id", "at") == [(2, 9)]
 
 
-def test_a_delete_counts_for_its_days_and_is_removed_by_a_later_one(bench: Bench) -> None:
+def test_a_delete_counts_for_its_days_and_is_removed_by_a_later_one_of_its_pipeline(bench: Bench) -> None:
     on_day(bench, 0, 1, id=[1, 2], at=[9, 9], gone=[True, False])
     on_day(bench, 1, 11, id=[1, 3], at=[8, 9], gone=[False, True])
     assert stored(bench, "id", "at") == [(2, 9)]
     assert tombstones(bench) == [("9", 0), ("9", 1)]
 
+    # Another pipeline, whose batch has the number of one of ours, may keep its deletes for other days.
+    ours, bench.plan = bench.plan, replace(bench.plan, pipeline="22222222-2222-2222-2222-222222222222")
+    on_day(bench, 0, 12, id=[5], at=[7], gone=[True])
+    assert tombstones(bench) == [("7", 0), ("9", 0), ("9", 1)]
+    bench.plan = ours
+
     on_day(bench, 2, 12, id=[1, 4], at=[8, 9], gone=[False, True])
 
     assert stored(bench, "id", "at") == [(1, 8), (2, 9)]
-    assert tombstones(bench) == [("9", 1), ("9", 2)]
+    assert tombstones(bench) == [("7", 0), ("9", 1), ("9", 2)]
 
 
 def die(*arguments: Any) -> int:
