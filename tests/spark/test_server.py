@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -409,9 +409,11 @@ with socket.socket(socket.AF_UNIX) as listener:
         ("AWS_SECRET_ACCESS_KEY", CANARY, False),
         ("SPARK_LOCAL_DIRS", "/elsewhere", False),
         ("TZ", "Asia/Tokyo", False),
+        ("spark.hadoop.fs.x.secret", CANARY, False),
+        ("spark.airflow_provider_scope.jdbc.password", CANARY, True),
     ],
 )
-def test_what_spark_reads_of_the_environment_decides_which_server_it_is(
+def test_what_spark_is_started_with_decides_which_server_it_is(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, *, is_same: bool
 ) -> None:
     engine = a_pipe(tmp_path, "p").execution()[0].engine
@@ -422,7 +424,10 @@ def test_what_spark_reads_of_the_environment_decides_which_server_it_is(
         return Path(command[-3]).name
 
     before = server_name()
-    monkeypatch.setenv(name, value)
+    if name.startswith("spark."):
+        engine.settings = replace(engine.settings, conf={name: value})
+    else:
+        monkeypatch.setenv(name, value)
 
     assert (server_name() == before) is is_same
 

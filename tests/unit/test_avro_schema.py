@@ -75,7 +75,7 @@ def test_decimals_and_texts_that_java_would_change_are_read_by_another_schema():
             {"type": "int", "spark.sql.catalyst.type": "interval month"},
             "a value of Spark's type interval month",
         ),
-        (decimal("fixed", 10, name="F", size=4), "a decimal of 10 digits with 2 after the point"),
+        (decimal("fixed", 7, name="F", size=3), "a decimal of 7 digits with 2 after the point"),
         (decimal("bytes", 1), "a decimal of 1 digits with 2 after the point"),
         (["null", {"type": "int", "logicalType": "time-millis"}], "a time of day"),
         (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError, InputError
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.cursor.spec import bound_of
-from airflow_provider_scope.sources.cursor.state import Bound, CursorState, overlap, window_bounds
+from airflow_provider_scope.sources.cursor.state import Bound, CursorState, Group, overlap, window_bounds
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.specs import Cursor, Scd2, TableSource
@@ -166,6 +166,21 @@ def test_a_state_of_another_column_is_refused() -> None:
         cursor_state.check_column(state, Cursor(column="created"), "here")
     with pytest.raises(CursorError, match=r"'max'.*'min'"):
         cursor_state.check_column(state, Cursor(column="changed", last_value_func="min"), "here")
+    with pytest.raises(CursorError, match=r"known with cursor\.per=None, and it is now 'g'"):
+        cursor_state.check_column(state, Cursor(column="changed", per="g"), "here")
+
+
+@pytest.mark.parametrize(("func", "lasts"), [("max", ["7", "10", "1"]), ("min", ["6", "9", "1"])])
+def test_each_group_goes_on_from_the_furthest_value_that_it_ever_had(func: Any, lasts: list[str]) -> None:
+    groups = (Group("=a", "7"), Group("=b", "9"))
+    state = CursorState(column="n", func=func, kind="int", per="g", groups=groups)
+    cursor = Cursor(column="n", per="g", last_value_func=func, lag=3)
+
+    after = cursor_state.moved(cursor, state, {"=c": "1", "=b": "10", "=a": "6"}, "int", None)
+
+    assert [(group.key, group.last) for group in after.groups] == [
+        *zip(["=a", "=b", "=c"], lasts, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import JobRunningError, ScopeJobFailedError, SparkJobFailedError
 from airflow_provider_scope.spark import plan as plans
+from airflow_provider_scope.stores.protocol import Store
 from tests.crash import cluster_world
 from tests.crash.cluster_world import ClusterInTurnWorld
 from tests.crash.world import DeltaWorld
@@ -108,6 +109,22 @@ def test_one_application_runs_them_all_and_leaves_nothing_but_its_name_and_its_e
     assert list(cluster.applications) == ["0-0"]
     assert cluster.plans() == ["0", "0.3", "0.4"]
     cluster.check()
+
+
+@pytest.mark.parametrize("keeps_secrets", [True, False])
+def test_what_a_connection_says_is_submitted_only_where_nobody_else_sees_it(
+    cluster: Cluster, *, keeps_secrets: bool
+) -> None:
+    engine, submitted = cluster.engine(open_gate), []
+    secret = {"spark.hadoop.fs.azure.account.key.a.dfs.core.windows.net": "canary"}
+    engine.stores = {"abfss://c@a.dfs.core.windows.net/in": Store(storage=cluster.storage, spark_conf=secret)}
+    engine.manager.keeps_secrets, engine.manager.submit = keeps_secrets, submitted.append
+    with pytest.raises(SparkJobFailedError):  # nobody runs it
+        DeltaWorld.run(cluster, engine=engine)
+
+    (application,) = submitted
+    assert (secret.items() <= application.conf.items()) is keeps_secrets
+    assert keeps_secrets or "spark.redaction.regex" in application.conf
 
 
 @pytest.mark.parametrize("when", [before, after])

@@ -11,8 +11,9 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from airflow_provider_scope.delta import log as delta_log
+from airflow_provider_scope.delta.commit import DeltaCommit
 from airflow_provider_scope.exceptions import TableUnreadableError
-from airflow_provider_scope.protocol.probe import probe
+from airflow_provider_scope.protocol.probe import are_harmless, probe
 from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -85,6 +86,17 @@ def test_the_hint_for_readers_of_the_log_decides_nothing(stale, tmp_path):
     state = probe(f"file://{tmp_path}", "pipeline", (None, -1), LocalStorage())
 
     assert (state.version, state.txn) == (3, 3)
+
+
+def test_a_restore_changes_more_than_rows_even_if_its_writer_leaves_the_metadata_out():
+    rows = [{"add": {}}, {"remove": {}}, {"txn": {}}]
+    write, restore = (
+        DeltaCommit(1, [{"commitInfo": {"operation": name}}, *rows]) for name in ("WRITE", "RESTORE")
+    )
+
+    assert are_harmless([write])
+    assert not are_harmless([write, restore])
+    assert not are_harmless([DeltaCommit(1, [{"metaData": {}}])])
 
 
 def test_a_commit_that_says_nothing_of_itself_does_not_move_the_versions_of_others(tmp_path):

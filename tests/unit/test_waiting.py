@@ -52,14 +52,27 @@ def wait_on(service: Service) -> JobWait:
     )
 
 
-def test_a_job_over_its_time_is_cancelled_and_waited_for() -> None:
-    service = Service(ends_after=CANCEL_SECONDS - 10)
+@pytest.mark.parametrize(
+    ("begins", "deadline", "cancelled"),
+    [
+        pytest.param(1_000.0, None, 1_060.0, id="from its submission"),
+        pytest.param(1_030.0, None, 1_060.0, id="which an earlier try made"),
+        pytest.param(1_000.0, 1_020.0, 1_020.0, id="the time of the task is over first"),
+        pytest.param(1_000.0, 1_500.0, 1_060.0, id="or later"),
+    ],
+)
+def test_a_job_over_its_time_is_cancelled_and_waited_for(
+    begins: float, deadline: float | None, cancelled: float
+) -> None:
+    service = Service(ends_after=CANCEL_SECONDS - 10, now=begins)
+    wait = wait_on(service)
+    wait.deadline = deadline
 
-    job = wait_on(service).wait("j", "of batch 3")
+    job = wait.wait("j", "of batch 3")
 
     assert job
     assert job.result == "Cancelled"
-    assert service.cancelled_at == [1_060.0]
+    assert service.cancelled_at == [cancelled]
 
 
 def test_a_job_that_does_not_end_after_it_was_cancelled_is_not_waited_for_for_ever() -> None:
