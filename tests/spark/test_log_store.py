@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-COMMITS = 200
+COMMITS, WARM = 200, 10
 LINKING, CONDITIONAL = "LinkingLogStore", "ConditionalLogStore"
 
 
@@ -53,9 +54,13 @@ def test_a_client_that_cannot_refuse_a_commit_writes_none(spark, tmp_path):
 
 
 def test_of_two_processes_that_commit_a_version_on_a_disk_one_does(spark, tmp_path):
-    """This one creates each file as well, at the same time. Delta's own class would replace some of them."""
+    """This one creates each file as well, at another moment of the commit for each version.
+
+    Delta's own class replaces some of them: those that come after it has looked, and before its rename.
+    """
     store, folder = store_of(spark, LINKING), tmp_path / "ä b%41"
     folder.mkdir()
+    (tmp_path / "theirs").write_text("theirs")
 
     def by_delta(path: Path) -> str:
         try:
@@ -64,24 +69,29 @@ def test_of_two_processes_that_commit_a_version_on_a_disk_one_does(spark, tmp_pa
             return str(err.java_exception.getClass().getName())
         return ""
 
-    def by_others(path: Path) -> bool:
-        complete = path.with_suffix(".other")
-        complete.write_text("theirs")
+    def by_others(path: Path, wait: float) -> bool:
+        time.sleep(wait)
         try:
-            os.link(complete, path)
+            os.link(tmp_path / "theirs", path)
         except FileExistsError:
             return False
-        finally:
-            complete.unlink()
         return True
 
+    wins = [0, 0]
+    began = time.perf_counter()
+    for number in range(WARM):
+        by_delta(tmp_path / f"{number}.json")
+    takes = (time.perf_counter() - began) / WARM
     with ThreadPoolExecutor(2) as pool:
         for number in range(COMMITS):
             path = folder / f"{number:020}.json"
-            ours, theirs = pool.submit(by_delta, path), pool.submit(by_others, path)
-            error = "java.nio.file.FileAlreadyExistsException" if theirs.result() else ""
-            text = "theirs" if theirs.result() else '{"a":"é"}\n{}\n'
+            ours = pool.submit(by_delta, path)
+            is_theirs = pool.submit(by_others, path, takes * number / COMMITS).result()
+            error = "java.nio.file.FileAlreadyExistsException" if is_theirs else ""
+            text = "theirs" if is_theirs else '{"a":"é"}\n{}\n'
             assert (ours.result(), path.read_text()) == (error, text)
+            wins[is_theirs] += 1
+    assert all(wins)
     assert len([*folder.iterdir()]) == COMMITS  # nothing is left beside them
 
 
