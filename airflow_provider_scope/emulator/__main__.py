@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any
 
-from airflow_provider_scope.emulator.emulator import Emulator
+from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.exceptions import ScopeProviderError
 
 

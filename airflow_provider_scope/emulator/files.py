@@ -6,18 +6,19 @@ Names, lengths and times are the directory's own. Changes happen under one lock;
 from __future__ import annotations
 
 import fcntl
-import json
 import os
+import re
 import secrets
 import shutil
 import stat
+import sys
 import threading
 import uuid
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
-from airflow_provider_scope.emulator.web import HARDENING, Response, timestamp
+from airflow_provider_scope.emulator.web import Response, json_response, timestamp
 from airflow_provider_scope.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -26,29 +27,133 @@ if TYPE_CHECKING:
     from airflow_provider_scope.emulator.switches import Controls
     from airflow_provider_scope.emulator.web import Request
 
-
 Parts = tuple[str, ...]
+"""The segments of a path."""
+
+# ---- the account directory: from the paths of the service to files ----
+
+PRIVATE = ".emulator"
+"""The folder of the emulator's own state; no path of the service leads there."""
+
+
+class PathError(Exception):
+    """A path is not valid, or leads out of the account."""
+
+
+def parts_of(path: str) -> Parts:
+    """Split a path into segments, without ``.`` and empty ones, since clients send both.
+
+    :raises PathError: A segment is ``..``, or not a valid name.
+    """
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    if ".." in parts or any("\0" in part for part in parts):
+        raise PathError(f"{path!r} is not a path of the account.")
+    return parts
+
+
+def decoded_parts(path: str) -> Parts:
+    """Split a percent-encoded path into segments. A plus does not mean a blank.
+
+    :raises PathError: The path is not valid.
+    """
+    try:
+        return parts_of(unquote(path, errors="strict"))
+    except UnicodeDecodeError as err:
+        raise PathError("The path is not encoded as UTF-8.") from err
+
+
+class Account:
+    """The directory that holds the files of the account."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.root = root.resolve()
+        self.private = self.root / PRIVATE
+        self.private.mkdir(exist_ok=True)
+
+    def claim(self) -> IO[bytes]:
+        """Lock the directory for this process, until the returned file is closed or the process ends.
+
+        :raises InputError: Another emulator has it.
+        """
+        file = (self.private / "lock").open("ab")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as err:
+            file.close()
+            raise InputError(
+                f"Another emulator uses {self.root}.",
+                kept="everything; no port was opened",
+                do="stop it, or name another directory",
+            ) from err
+        return file
+
+    def path(self, parts: Parts) -> Path:
+        """Return the local path of a file or folder. Links are followed as long as they stay inside.
+
+        :raises PathError: The path leads out of the account, or to the emulator's own state.
+        """
+        path = self.root.joinpath(*parts)
+        if not self.contains(path):
+            raise PathError(f"/{'/'.join(parts)} is not a path of the account.")
+        return path
+
+    def contains(self, path: Path) -> bool:
+        """Return whether a path, with links followed, is in the account and not in its private folder."""
+        real = Path(os.path.realpath(path))
+        return real.is_relative_to(self.root) and not real.is_relative_to(self.private)
+
+    def local(self, uri: str) -> Path:
+        """Return the local path of a URI or path in a script.
+
+        ``abfss://<container>@<account>...`` and ``adl://<account>...`` lose scheme and host: the
+        container of an ``abfss`` URI is a folder below the root, so
+        ``abfss://data@acct.dfs.core.windows.net/a/b`` is ``<root>/data/a/b``. A ``file:`` URI and a plain
+        path that lies below the root are taken as they are; any other plain path is one of the account.
+
+        :raises PathError: The path leads out of the account, or its scheme is not known.
+        """
+        scheme, separator, place = uri.partition("://")
+        if not separator:
+            scheme, place = "", uri
+        match scheme:
+            case "abfss" | "abfs":
+                authority, _, path = place.partition("/")
+                container, at, _ = authority.partition("@")
+                if not (container and at):
+                    raise PathError(f"{uri} has no container.")
+                return self.path(parts_of(f"{container}/{path}"))
+            case "adl":
+                return self.path(parts_of(place.partition("/")[2]))
+            case "" | "file":
+                candidate = Path("/", *parts_of(place))
+                if candidate.is_relative_to(self.root) and self.contains(candidate):
+                    return candidate
+                if scheme == "file":
+                    raise PathError(f"{uri} lies outside of the account directory.")
+                return self.path(parts_of(place))
+        raise PathError(f"{uri}: the scheme {scheme} is not known to the emulator.")
+
+
+# ---- errors, as the service writes them ----
 
 _ERRORS = {
-    "AccessControlException": (403, "org.apache.hadoop.security", "0x83090aa2"),
-    "BadOffsetException": (400, "org.apache.hadoop.fs.adl", "0x83090015"),
-    "FileAlreadyExistsException": (403, "org.apache.hadoop.fs", "0x83090000"),
-    "FileNotFoundException": (404, "java.io", "0x8309000A"),
-    "IOException": (403, "java.io", "0x83090000"),
-    "IllegalArgumentException": (400, "java.lang", "0x83090000"),
-    "UnsupportedOperationException": (400, "java.lang", "0x83090000"),
+    "AccessControlException": (403, "org.apache.hadoop.security"),
+    "BadOffsetException": (400, "org.apache.hadoop.fs.adl"),
+    "FileAlreadyExistsException": (403, "org.apache.hadoop.fs"),
+    "FileNotFoundException": (404, "java.io"),
+    "IOException": (403, "java.io"),
+    "IllegalArgumentException": (400, "java.lang"),
+    "UnsupportedOperationException": (400, "java.lang"),
 }
-"""Exception -> its status, its package in Java, and the header ``Status``."""
+"""Exception -> its status, and its package in Java."""
+_MADE_TO_FAIL = {401: "SecurityException", 403: "AccessControlException", 429: "ThrottledException"}
+"""Status of a fault -> the exception with which the service reports it."""
 _FORBIDDEN = (
     "failed with error 0x83090aa2 (Forbidden. ACL verification failed. Either the resource does not exist or "
     "the user is not authorized to perform the requested operation.)."
 )
 _BAD_OFFSET = "failed with error 0x83090015 (Bad request. Invalid offset.)."
-_NOTHING_DONE = "0x8309000A"
-_STREAMING = {"CREATE": "write", "APPEND": "append", "OPEN": "read"}
-"""Operations with a body on one side -> the flag without which plain WebHDFS redirects them."""
-_PIECE_BYTES = 256 * 1024
-_LARGEST_NUMBER = 2**63 - 1
 
 
 class RemoteError(Exception):
@@ -59,25 +164,40 @@ class RemoteError(Exception):
         self.exception = exception
 
     def response(self) -> Response:
-        status, package, hresult = _ERRORS[self.exception]
-        return error_response(status, self.exception, str(self), package, hresult)
+        status, package = _ERRORS[self.exception]
+        return error_response(status, self.exception, str(self), package)
 
 
-def error_response(
-    status: int, exception: str, message: str, package: str = "java.lang", hresult: str = "0x83090000"
-) -> Response:
+def error_response(status: int, exception: str, message: str, package: str = "java.lang") -> Response:
     """Return an error as the service writes it, always with a length: a client does not parse others."""
-    headers = _headers(hresult)
+    headers = _headers()
     remote = {
         "exception": exception,
         "message": f"{message} [{headers['x-ms-request-id']}][{timestamp()}]",
         "javaClassName": f"{package}.{exception}",
     }
-    return _json(status, {"RemoteException": remote}, headers)
+    return json_response(status, {"RemoteException": remote}, headers)
+
+
+def _missing(parts: Parts) -> RemoteError:
+    return RemoteError("FileNotFoundException", f"File/Folder does not exist: /{'/'.join(parts)}")
+
+
+def _exists(parts: Parts) -> RemoteError:
+    return RemoteError("FileAlreadyExistsException", f"/{'/'.join(parts)} already exists.")
+
+
+# ---- the operations ----
+
+_STREAMING = {"create": "write", "append": "append", "open": "read"}
+"""Operations with a body on one side -> the flag without which plain WebHDFS redirects them."""
+_PIECE_BYTES = 256 * 1024
 
 
 class FilesService:
     """Answers requests for files."""
+
+    name = "files"
 
     def __init__(self, account: Account, controls: Controls) -> None:
         self._account = account
@@ -87,30 +207,39 @@ class FilesService:
         shutil.rmtree(self._temporary_folder, ignore_errors=True)
         self._temporary_folder.mkdir()
 
-    def answer(self, request: Request, path: str) -> Response:
-        """Answer a request; the path is percent-encoded."""
-        op = (request.param("op") or "").upper()
+    def operation(self, request: Request, _: list[str]) -> str:
+        return (request.param("op") or "").lower()
+
+    def failure(self, status: int) -> Response:
+        exception = _MADE_TO_FAIL.get(status, "RuntimeException")
+        return error_response(status, exception, "The request was made to fail.")
+
+    def answer(self, operation: str, request: Request, path: list[str]) -> Response:
+        encoded = "/".join(path[2:])  # what follows /webhdfs/v1/
         try:
-            return self._answer(op, request, path)
+            return self._answer(operation, request, encoded)
         except PathError as err:
-            return RemoteError("AccessControlException", f"{op} {_FORBIDDEN} {err}").response()
+            text = f"{operation.upper()} {_FORBIDDEN} {err}"
+            return RemoteError("AccessControlException", text).response()
         except RemoteError as err:
             return err.response()
         except FileNotFoundError:
-            return _missing(decoded_parts(path)).response()
+            return _missing(decoded_parts(encoded)).response()
         except OSError as err:
-            return RemoteError("IOException", f"{op} failed: {err.strerror}.").response()
+            text = f"{operation.upper()} failed: {err.strerror}."
+            return RemoteError("IOException", text).response()
 
-    def _answer(self, op: str, request: Request, path: str) -> Response:
-        operation = self._OPERATIONS.get((request.method, op))
-        if operation is None:
-            text = f"Operation {op or '(none)'} is not supported for {request.method}."
+    def _answer(self, operation: str, request: Request, path: str) -> Response:
+        answer = self._OPERATIONS.get((request.method, operation))
+        if answer is None:
+            text = f"Operation {operation.upper() or '(none)'} is not supported for {request.method}."
             raise RemoteError("UnsupportedOperationException", text)
         parts = decoded_parts(path)
-        self._check_access(op, parts)
-        if op in _STREAMING and not _flag(request, _STREAMING[op]):
-            return _redirect(request, _STREAMING[op])
-        return operation(self, request, parts)
+        self._check_access(operation, parts)
+        flag = _STREAMING.get(operation)
+        if flag and not _flag(request, flag):
+            return _redirect(request, flag)
+        return answer(self, request, parts)
 
     # ---- reading ----
 
@@ -185,12 +314,10 @@ class FilesService:
         if not destination:
             raise RemoteError("IllegalArgumentException", "destination is required.")
         target = parts_of(destination)
-        self._check_access("RENAME", target)
+        self._check_access("rename", target)
         overwrite = (request.param("renameoptions") or "").upper() == "OVERWRITE"
         with self._lock:
-            if self._try_rename(parts, target, overwrite=overwrite):
-                return _ok({"boolean": True})
-        return _ok({"boolean": False}, status=_NOTHING_DONE)
+            return _ok({"boolean": self._try_rename(parts, target, overwrite=overwrite)})
 
     def _try_rename(self, source: Parts, target: Parts, *, overwrite: bool) -> bool:
         """Rename, or move into the target if it is a folder. False where HDFS would refuse."""
@@ -230,7 +357,7 @@ class FilesService:
                 path.rmdir()
         return _ok({"boolean": True})
 
-    # ---- the rest ----
+    # ---- what several operations need ----
 
     def _stat(self, parts: Parts) -> os.stat_result:
         """Read the status of a file or folder.
@@ -257,11 +384,11 @@ class FilesService:
         except (FileExistsError, NotADirectoryError) as err:
             raise _exists(parts) from err
 
-    def _check_access(self, op: str, parts: Parts) -> None:
+    def _check_access(self, operation: str, parts: Parts) -> None:
         for denied in self._controls.now.denied_paths:
             prefix = parts_of(denied)
             if parts[: len(prefix)] == prefix:
-                raise RemoteError("AccessControlException", f"{op} {_FORBIDDEN}")
+                raise RemoteError("AccessControlException", f"{operation.upper()} {_FORBIDDEN}")
 
     def _check_size(self, request: Request) -> None:
         limit = self._controls.now.max_append_bytes
@@ -269,35 +396,45 @@ class FilesService:
             raise RemoteError("IllegalArgumentException", f"One call writes at most {limit} bytes.")
 
     _OPERATIONS: ClassVar[dict[tuple[str, str], Callable[[FilesService, Request, Parts], Response]]] = {
-        ("GET", "LISTSTATUS"): _list,
-        ("GET", "GETFILESTATUS"): _get_status,
-        ("GET", "OPEN"): _open,
-        ("PUT", "CREATE"): _create,
-        ("PUT", "MKDIRS"): _mkdirs,
-        ("PUT", "RENAME"): _rename,
-        ("POST", "APPEND"): _append,
-        ("DELETE", "DELETE"): _delete,
+        ("GET", "liststatus"): _list,
+        ("GET", "getfilestatus"): _get_status,
+        ("GET", "open"): _open,
+        ("PUT", "create"): _create,
+        ("PUT", "mkdirs"): _mkdirs,
+        ("PUT", "rename"): _rename,
+        ("POST", "append"): _append,
+        ("DELETE", "delete"): _delete,
     }
 
 
-def _missing(parts: Parts) -> RemoteError:
-    return RemoteError("FileNotFoundException", f"File/Folder does not exist: /{'/'.join(parts)}")
+def _flag(request: Request, name: str) -> bool:
+    return (request.param(name) or "").lower() == "true"
 
 
-def _exists(parts: Parts) -> RemoteError:
-    return RemoteError("FileAlreadyExistsException", f"/{'/'.join(parts)} already exists.")
+def _number(request: Request, name: str) -> int | None:
+    text = request.param(name)
+    if not text:
+        return None
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise RemoteError("IllegalArgumentException", f"{name}={text} is not a number.")
+    return int(text)
+
+
+def _ordinal(name: str) -> bytes:
+    """Return the sort key of the recorded order: by code unit, upper case before lower case."""
+    return name.encode("utf-16-be", errors="surrogatepass")
 
 
 def _pieces(file: IO[bytes], offset: int, length: int | None) -> Iterator[bytes]:
+    remaining = sys.maxsize if length is None else length
     with file:
         file.seek(offset)
-        remaining = length
-        while remaining is None or remaining > 0:
-            piece = file.read(_PIECE_BYTES if remaining is None else min(_PIECE_BYTES, remaining))
-            if not piece:
-                return
-            remaining = None if remaining is None else remaining - len(piece)
+        while piece := file.read(min(_PIECE_BYTES, remaining)):
+            remaining -= len(piece)
             yield piece
+
+
+# ---- answers ----
 
 
 def _status(stats: os.stat_result, suffix: str) -> dict[str, Any]:
@@ -323,35 +460,16 @@ def _status(stats: os.stat_result, suffix: str) -> dict[str, Any]:
     return entry
 
 
-def _ordinal(name: str) -> bytes:
-    """Return the sort key of the recorded order: by code unit, upper case before lower case."""
-    return name.encode("utf-16-be", errors="surrogatepass")
-
-
 def _page(entries: list[dict[str, Any]], token: str) -> Response:
     return _ok({"FileStatuses": {"continuationToken": token, "FileStatus": entries}})
 
 
-def _ok(payload: dict[str, Any], status: str = "0x0") -> Response:
-    return _json(200, payload, _headers(status))
+def _ok(payload: dict[str, Any]) -> Response:
+    return json_response(200, payload, _headers())
 
 
-def _json(status: int, payload: dict[str, Any], headers: dict[str, str]) -> Response:
-    headers = {**headers, "Content-Type": "application/json; charset=utf-8"}
-    body = json.dumps(payload, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return Response(status, body, headers)
-
-
-def _headers(status: str = "0x0") -> dict[str, str]:
-    return {
-        "Cache-Control": "no-cache, no-cache, no-store, max-age=0",
-        "Pragma": "no-cache",
-        "Expires": "-1",
-        "x-ms-request-id": str(uuid.uuid4()),
-        "Status": status,
-        **HARDENING,
-        "x-ms-webhdfs-version": "17.04.24.00",
-    }
+def _headers() -> dict[str, str]:
+    return {"x-ms-request-id": str(uuid.uuid4())}
 
 
 def _redirect(request: Request, flag: str) -> Response:
@@ -359,123 +477,3 @@ def _redirect(request: Request, flag: str) -> Response:
     kept = [part for part in request.raw_query.split("&") if part.partition("=")[0].lower() != flag]
     location = f"{request.origin}{request.path}?{'&'.join([*kept, f'{flag}=true'])}"
     return Response(307, b"", {**_headers(), "Location": location})
-
-
-def _flag(request: Request, name: str) -> bool:
-    return (request.param(name) or "").lower() == "true"
-
-
-def _number(request: Request, name: str) -> int | None:
-    text = request.param(name)
-    if text is None or text == "":
-        return None
-    if not (text.isascii() and text.isdigit()) or int(text[:20]) > _LARGEST_NUMBER:
-        raise RemoteError("IllegalArgumentException", f"{name}={text} is not a number.")
-    return int(text)
-
-
-# ---- the account directory: from the paths of the service to files ----
-
-PRIVATE = ".emulator"
-"""The folder of the emulator's own state; no path of the service leads there."""
-
-
-class PathError(Exception):
-    """A path is not valid, or leads out of the account."""
-
-
-def parts_of(path: str) -> tuple[str, ...]:
-    """Split a path into segments, without ``.`` and empty ones, since clients send both.
-
-    :raises PathError: A segment is ``..``, or not a valid name.
-    """
-    parts = tuple(part for part in path.split("/") if part not in ("", "."))
-    if ".." in parts or any("\0" in part for part in parts):
-        raise PathError(f"{path!r} is not a path of the account.")
-    return parts
-
-
-def decoded_parts(path: str) -> tuple[str, ...]:
-    """Split a percent-encoded path into segments. A plus does not mean a blank.
-
-    :raises PathError: The path is not valid.
-    """
-    try:
-        return parts_of(unquote(path, errors="strict"))
-    except UnicodeDecodeError as err:
-        raise PathError("The path is not encoded as UTF-8.") from err
-
-
-class Account:
-    """The directory that holds the files of the account."""
-
-    def __init__(self, root: Path) -> None:
-        root.mkdir(parents=True, exist_ok=True)
-        self.root = root.resolve()
-        self.private = self.root / PRIVATE
-        self.private.mkdir(exist_ok=True)
-
-    def claim(self) -> IO[bytes]:
-        """Lock the directory for this process, until the returned file is closed or the process ends.
-
-        :raises InputError: Another emulator has it.
-        """
-        file = (self.private / "lock").open("ab")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as err:
-            file.close()
-            raise InputError(
-                f"Another emulator uses {self.root}.",
-                kept="everything; no port was opened",
-                do="stop it, or name another directory",
-            ) from err
-        return file
-
-    def path(self, parts: tuple[str, ...]) -> Path:
-        """Return the local path of a file or folder. Links are followed as long as they stay inside.
-
-        :raises PathError: The path leads out of the account, or to the emulator's own state.
-        """
-        path = self.root.joinpath(*parts)
-        if not self.contains(path):
-            raise PathError(f"/{'/'.join(parts)} is not a path of the account.")
-        return path
-
-    def contains(self, path: Path) -> bool:
-        """Return whether a path, with links followed, is in the account and not in its private folder."""
-        try:
-            real = Path(os.path.realpath(path))
-        except (OSError, ValueError):
-            return False
-        return real.is_relative_to(self.root) and not real.is_relative_to(self.private)
-
-    def local(self, uri: str) -> Path:
-        """Return the local path of a URI or path in a script.
-
-        ``abfss://<container>@<account>...`` and ``adl://<account>...`` lose scheme and host: the
-        container of an ``abfss`` URI is a folder below the root, so
-        ``abfss://data@acct.dfs.core.windows.net/a/b`` is ``<root>/data/a/b``. A ``file:`` URI and a plain
-        path that lies below the root are taken as they are; any other plain path is one of the account.
-
-        :raises PathError: The path leads out of the account, or its scheme is not known.
-        """
-        scheme, separator, place = uri.partition("://")
-        if not separator:
-            scheme, place = ("file", uri[5:]) if uri.startswith("file:/") else ("", uri)
-        if scheme in ("abfss", "abfs"):
-            authority, _, path = place.partition("/")
-            container, at, _ = authority.partition("@")
-            if not (container and at):
-                raise PathError(f"{uri} has no container.")
-            return self.path(parts_of(f"{container}/{path}"))
-        if scheme in ("adl", "swebhdfs", "webhdfs"):
-            return self.path(parts_of(place.partition("/")[2]))
-        if scheme not in ("", "file"):
-            raise PathError(f"{uri}: the scheme {scheme} is not known to the emulator.")
-        candidate = Path("/", *parts_of(place))
-        if candidate.is_relative_to(self.root) and self.contains(candidate):
-            return candidate
-        if scheme == "file":
-            raise PathError(f"{uri} lies outside of the account directory.")
-        return self.path(parts_of(place))

@@ -1,4 +1,4 @@
-"""The jobs and their life cycle.
+"""The job service: the jobs and their life cycle, and the requests about them.
 
 Jobs advance at every request and, without requests, every few milliseconds. This happens under one lock;
 scripts run outside of it.
@@ -7,20 +7,28 @@ scripts run outside of it.
 from __future__ import annotations
 
 import json
+import operator
+import re
 import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from airflow_provider_scope.emulator.scripts import SYNTAX_ERROR, Outcome, ScriptRunner, Task
-from airflow_provider_scope.emulator.web import DropConnection, timestamp
+from airflow_provider_scope.emulator.scripts import ScriptFailedError, compile_script
+from airflow_provider_scope.emulator.web import DropConnection, Response, json_response, timestamp
+from airflow_provider_scope.scope.client import API_VERSION
+from airflow_provider_scope.scope.dialect import ScriptError
+from airflow_provider_scope.scope.jobs import NAME_LIMIT, SCRIPT_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from airflow_provider_scope.emulator.scripts import ScriptRunner
     from airflow_provider_scope.emulator.switches import Controls
+    from airflow_provider_scope.emulator.web import Request
 
 
 STATES = ("New", "Compiling", "Queued", "Scheduling", "Starting", "Running", "Finalizing", "Ended")
@@ -32,6 +40,8 @@ _DETAILS = {
     "Running": "runAttempt:1",
 }
 _SUBMITTER = "emulator@example.com"
+_SYNTAX_ERROR = "E_CSC_USER_SYNTAXERROR"
+"""The recorded code."""
 _TICK_SECONDS = 0.01
 _WORKERS = 4
 """How many scripts run at the same time."""
@@ -46,6 +56,9 @@ class RejectedError(Exception):
         self.status = status
 
 
+# ---- the jobs ----
+
+
 @dataclass(slots=True)
 class Job:
     """One job, as it survives a restart. Times are seconds since the epoch, by the clock of the service."""
@@ -56,8 +69,8 @@ class Job:
     order: int
     """Grows with every submission."""
     submitted: float
-    syntax_error: dict[str, Any] | None = None
-    """Why the script cannot be compiled: the message and its place in the script."""
+    compile_error: dict[str, Any] | None = None
+    """Why the script cannot be compiled, as clients see it."""
     state: str = "New"
     result: str = "None"
     entered: float = 0.0
@@ -68,17 +81,11 @@ class Job:
     errors: list[dict[str, Any]] = field(default_factory=list)
     run: str = "no"
     """Whether its script was run: ``no``, ``begun`` or ``done``."""
-    attempts: int = 0
-    """How often the script was begun; more than once only if the emulator was killed."""
     failure: str = ""
     """Why the script failed; empty if it did not."""
     user_error: bool = True
+    """Whether the script is to blame for the failure; otherwise it is the emulator."""
     cancelled: bool = False
-
-    @property
-    def priority(self) -> int:
-        """A lower number is more important."""
-        return self.payload.get("priority") or 1000
 
     def enter(self, state: str, now: float, details: str | None = None) -> None:
         """Begin a state."""
@@ -107,7 +114,6 @@ class JobStore:
         self._changed = threading.Condition(threading.RLock())
         self._jobs: dict[str, Job] = {}
         self._active: dict[str, Job] = {}
-        self._unsaved: dict[str, Job] = {}
         self._closing = False
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="emulator-job")
         self._ticker = threading.Thread(target=self._tick, name="emulator-jobs", daemon=True)
@@ -125,7 +131,7 @@ class JobStore:
     # ---- what clients ask for ----
 
     def submit(
-        self, job_id: str, payload: dict[str, Any], syntax_error: dict[str, Any] | None
+        self, job_id: str, payload: dict[str, Any], compile_error: dict[str, Any] | None
     ) -> dict[str, Any]:
         """Accept a job, or give the existing one with this id and body.
 
@@ -141,10 +147,9 @@ class JobStore:
                 return full_json(existing)
             now = self._clock()
             order = max((job.order for job in self._jobs.values()), default=0) + 1
-            job = Job(job_id, payload, order, now, syntax_error)
+            job = Job(job_id, payload, order, now, compile_error)
             self._jobs[job_id] = self._active[job_id] = job
             self._enter(job, "New", now)
-            self._save()
             self._controls.count("jobs.submitted")
             self._changed.notify_all()
             return submitted_json(job)
@@ -171,9 +176,19 @@ class JobStore:
             job = self._job(job_id)
             if job.state != "Ended" and not job.cancelled:
                 job.cancelled = True
-                self._unsaved[job_id] = job
+                self._save(job)
                 self._controls.count("jobs.cancelled")
                 self._advance()
+
+    def _job(self, job_id: str) -> Job:
+        if job_id not in self._jobs:
+            raise RejectedError("JobNotFound", "Job is not found.", 404)
+        return self._jobs[job_id]
+
+    def _check_open(self) -> None:
+        """Refuse to answer once the emulator stops: the next one may have the jobs already."""
+        if self._closing:
+            raise DropConnection
 
     # ---- the life cycle ----
 
@@ -192,24 +207,27 @@ class JobStore:
         has_moved = True
         while has_moved:
             has_moved = sum(self._step(job, now) for job in list(self._active.values())) > 0
-        self._save()
 
     def _step(self, job: Job, now: float) -> bool:
         """Advance a job by at most one state; tell whether it has changed."""
         if job.cancelled and job.run != "begun":
             return self._step_to_cancelled(job, now)
-        is_due = now >= self._due(job)
-        is_running = job.state == "Running"
-        if is_running and job.run == "no" and (is_due or self._controls.now.commit_at == "start"):
-            self._begin(job)
-            return True
-        if not is_due or (is_running and job.run != "done"):
+        due = self._due(job)
+        if now < due:
             return False
-        if job.state == "Finalizing" or (job.state == "Compiling" and job.syntax_error):
-            self._end(job, now)
-        else:
-            # A script takes its own time.
-            self._enter(job, STATES[STATES.index(job.state) + 1], now if is_running else self._due(job))
+        match job.state:
+            case "Running" if job.run == "no":
+                self._begin(job)
+            case "Running" if job.run == "begun":
+                return False
+            case "Running":
+                self._enter(job, "Finalizing", now)  # a script takes its own time
+            case "Compiling" if job.compile_error:
+                self._end(job, now)
+            case "Finalizing":
+                self._end(job, now)
+            case _:
+                self._enter(job, STATES[STATES.index(job.state) + 1], due)
         return True
 
     def _step_to_cancelled(self, job: Job, now: float) -> bool:
@@ -221,45 +239,48 @@ class JobStore:
         self._end(job, now)
         return True
 
-    def _begin(self, job: Job) -> None:
-        """Start the script in a thread; it waits for the lock, and so until the job's record is saved."""
-        job.run = "begun"
-        job.attempts += 1
-        self._unsaved[job.job_id] = job
-        self._pool.submit(self._execute, job, self._controls.job_faults(job.payload["name"]))
-
-    def _execute(self, job: Job, faults: list[str]) -> None:
-        with self._changed:
-            task = Task(job.job_id, job.payload["properties"]["script"], lambda: job.cancelled)
-        if "fail_job" in faults:
-            outcome = Outcome("The job was made to fail before it ran.", user_error=False)
-        else:
-            self._controls.count("jobs.executed")
-            try:
-                outcome = self._runner.execute(task)
-            except Exception as err:  # noqa: BLE001 - whatever happens, the job must end
-                outcome = Outcome(f"{type(err).__name__}: {err}", user_error=False)
-            if "fail_after_commit" in faults:
-                outcome = Outcome("The job was made to fail after it ran.", user_error=False)
-        with self._changed:
-            job.run = "done"
-            job.failure, job.user_error = outcome.failure, outcome.user_error
-            self._unsaved[job.job_id] = job
-            self._save()
-            self._advance()
-            self._changed.notify_all()
+    def _due(self, job: Job) -> float:
+        """Return the earliest time at which a job may leave its state."""
+        return job.entered + self._controls.now.state_seconds.get(job.state, 0.0)
 
     def _enter(self, job: Job, state: str, now: float) -> None:
         job.enter(state, now, _DETAILS.get(state))
         if state == "Running":
             job.started = job.entered
-        self._unsaved[job.job_id] = job
+        self._save(job)
+
+    def _begin(self, job: Job) -> None:
+        """Start the script in a thread, once the record says so: after a kill it is known to have begun."""
+        job.run = "begun"
+        self._save(job)
+        self._pool.submit(self._execute, job, self._controls.job_faults(job.payload["name"]))
+
+    def _execute(self, job: Job, faults: list[str]) -> None:
+        script = job.payload["properties"]["script"]
+        failure, user_error = "", False
+        if "fail_job" in faults:
+            failure = "The job was made to fail before it ran."
+        else:
+            self._controls.count("jobs.executed")
+            try:
+                self._runner.execute(job.job_id, script, is_cancelled=lambda: job.cancelled)
+            except ScriptFailedError as err:
+                failure, user_error = str(err), True
+            except Exception as err:  # noqa: BLE001 - whatever happens, the job must end
+                failure = f"{type(err).__name__}: {err}"
+            if "fail_after_commit" in faults:
+                failure, user_error = "The job was made to fail after it ran.", False
+        with self._changed:
+            job.run, job.failure, job.user_error = "done", failure, user_error
+            self._save(job)
+            self._advance()
+            self._changed.notify_all()
 
     def _end(self, job: Job, now: float) -> None:
         if job.cancelled:
             job.result, job.errors = "Cancelled", [_CANCELLED]
-        elif job.syntax_error:
-            job.result, job.errors = "Failed", [_error(SYNTAX_ERROR, **job.syntax_error, component="CSC")]
+        elif job.compile_error:
+            job.result, job.errors = "Failed", [job.compile_error]
         elif job.failure:
             error_id = "E_EMULATOR_USER_SCRIPTFAILED" if job.user_error else "E_EMULATOR_SYSTEM_JOBFAILED"
             source = "USER" if job.user_error else "SYSTEM"
@@ -269,12 +290,14 @@ class JobStore:
         detail = "CanceledByUser" if job.cancelled else job.result
         job.enter("Ended", now, f"result:{detail}")
         job.ended = job.entered
-        self._unsaved[job.job_id] = self._active.pop(job.job_id)
+        del self._active[job.job_id]
+        self._save(job)
         self._controls.count(f"jobs.ended.{job.result}")
 
-    # ---- the rest ----
+    # ---- the records on disk ----
 
     def _load(self) -> None:
+        """Read the jobs; a script that was running when the emulator was killed is run again."""
         self._folder.mkdir(parents=True, exist_ok=True)
         jobs = [Job(**json.loads(path.read_bytes())) for path in self._folder.glob("*.json")]
         for job in sorted(jobs, key=lambda job: job.order):
@@ -282,68 +305,40 @@ class JobStore:
             if job.state == "Ended":
                 continue
             self._active[job.job_id] = job
-            if job.run != "begun":
-                continue
-            self._unsaved[job.job_id] = job
-            if self._controls.now.restart == "fail":
-                job.run, job.user_error = "done", False
-                job.failure = "The service was restarted while the job was running."
-            else:
+            if job.run == "begun":
                 job.run = "no"
-                job.enter("Running", self._clock(), f"runAttempt:{job.attempts + 1}")
+                attempts = [entry["newState"] for entry in job.audit].count("Running")
+                job.enter("Running", self._clock(), f"runAttempt:{attempts + 1}")
+                self._save(job)
 
-    def _save(self) -> None:
-        for job in self._unsaved.values():
-            temporary = self._folder / f".{job.job_id}.tmp"
-            temporary.write_text(json.dumps(asdict(job)), encoding="utf-8")
-            temporary.replace(self._path(job))
-        self._unsaved.clear()
-
-    def _job(self, job_id: str) -> Job:
-        if job_id not in self._jobs:
-            raise RejectedError("JobNotFound", "Job is not found.", 404)
-        return self._jobs[job_id]
-
-    def _path(self, job: Job) -> Path:
-        return self._folder / f"{job.job_id}.json"
-
-    def _check_open(self) -> None:
-        """Refuse to answer once the emulator stops: the next one may have the jobs already."""
-        if self._closing:
-            raise DropConnection
-
-    def _due(self, job: Job) -> float:
-        """Return the earliest time at which a job may leave its state."""
-        return job.entered + self._controls.now.state_seconds.get(job.state, 0.0)
+    def _save(self, job: Job) -> None:
+        temporary = self._folder / f".{job.job_id}.tmp"
+        temporary.write_text(json.dumps(asdict(job)), encoding="utf-8")
+        temporary.replace(self._folder / f"{job.job_id}.json")
 
 
-# ---- The JSON that clients see, with the fields that any of them reads ----
+# ---- the JSON that clients see, with the fields that any of them reads ----
 
 
 def basic_json(job: Job) -> dict[str, Any]:
     """Return the fields of a job in a list."""
+    payload = job.payload
     item: dict[str, Any] = {
         "jobId": job.job_id,
-        "name": job.payload["name"],
+        "name": payload["name"],
         "type": "Scope",
         "submitter": _SUBMITTER,
         # Less than 1 counts as 1, as the specification says for numbers below 0.
-        "degreeOfParallelism": max(job.payload.get("degreeOfParallelism") or 1, 1),
-        "priority": job.priority,
+        "degreeOfParallelism": max(payload.get("degreeOfParallelism") or 1, 1),
+        "priority": payload.get("priority") or 1000,
         "submitTime": timestamp(job.submitted),
     }
     if job.started is not None:
         item["startTime"] = timestamp(job.started)
     if job.ended is not None:
         item["endTime"] = timestamp(job.ended)
-    moment = datetime.fromtimestamp(job.submitted, UTC)
-    folder = f"system/jobservice/jobs/Scope/{moment:%Y/%m/%d/%H/%M}/{job.job_id}/"
-    item |= {
-        "state": job.state,
-        "result": job.result,
-        "logFolder": f"adl://emulator.azuredatalakestore.net/{folder}",
-    }
-    return item | {name: job.payload[name] for name in ("related", "tags") if job.payload.get(name)}
+    item |= {"state": job.state, "result": job.result}
+    return item | {name: payload[name] for name in ("related", "tags") if payload.get(name)}
 
 
 def full_json(job: Job) -> dict[str, Any]:
@@ -356,15 +351,7 @@ def full_json(job: Job) -> dict[str, Any]:
         | ({"details": entry["details"]} if "details" in entry else {})
         for entry in job.audit
     ]
-    properties = job.payload["properties"]
-    body["properties"] = {
-        "owner": _SUBMITTER,
-        "runtimeVersion": properties.get("runtimeVersion") or "default",
-        "script": properties["script"],
-        "type": "Scope",
-    }
-    if job.result == "Failed":
-        body["properties"]["errorSource"] = "UserError" if job.user_error else "Unknown"
+    body["properties"] = {"script": job.payload["properties"]["script"], "type": "Scope"}
     return body
 
 
@@ -403,3 +390,191 @@ _CANCELLED = _error(
     description=f"Job was cancelled by {_SUBMITTER}.",
 )
 """As it was recorded."""
+
+
+# ---- requests ----
+
+
+class JobsService:
+    """Answers requests for jobs."""
+
+    name = "jobs"
+
+    def __init__(self, store: JobStore, controls: Controls) -> None:
+        self._store = store
+        self._controls = controls
+
+    def operation(self, request: Request, path: list[str]) -> str:
+        match [request.method, *(segment.lower() for segment in path)]:
+            case ["GET", "jobs"]:
+                return "list"
+            case ["PUT", "jobs", _]:
+                return "submit"
+            case ["GET", "jobs", _]:
+                return "get"
+            case ["POST", "jobs", _, "canceljob"]:
+                return "cancel"
+        return ""
+
+    def failure(self, status: int) -> Response:
+        return _error_response(status, "MadeToFail", "The request was made to fail.")
+
+    def answer(self, operation: str, request: Request, path: list[str]) -> Response:
+        try:
+            return self._answer(operation, request, path)
+        except RejectedError as err:
+            return _error_response(err.status, err.code, str(err))
+
+    def _answer(self, operation: str, request: Request, path: list[str]) -> Response:
+        if not operation:
+            raise RejectedError("NotFound", "There is no such operation.", 404)
+        if request.param("api-version") != API_VERSION:
+            raise RejectedError("InvalidApiVersion", f"Scope jobs need api-version {API_VERSION}.")
+        if operation == "list":
+            return _json(200, page_of(self._store.items(), request, self._controls.now.page_size))
+        job_id = _guid(path[1])
+        if operation == "submit":
+            payload = _read_submission(request.body)
+            # Not when the job compiles: that would hold up the other jobs while a long script is read.
+            error = compile_error(payload["properties"]["script"])
+            return _json(200, self._store.submit(job_id, payload, error))
+        if operation == "get":
+            return _json(200, self._store.show(job_id))
+        self._store.cancel(job_id)
+        return Response(200, b"", _headers())
+
+
+def compile_error(script: str) -> dict[str, Any] | None:
+    """Return the first error of a script as a job shows it; None if it compiles."""
+    try:
+        compile_script(script)
+    except ScriptError as err:
+        message = f"{_SYNTAX_ERROR}: {err.what}"
+        return _error(_SYNTAX_ERROR, message, description=err.what, component="CSC", lineNumber=err.line)
+    return None
+
+
+def _error_response(status: int, code: str, message: str) -> Response:
+    return _json(status, {"error": {"code": code, "message": message}})
+
+
+def _json(status: int, payload: dict[str, Any]) -> Response:
+    return json_response(status, payload, _headers())
+
+
+def _headers() -> dict[str, str]:
+    return {"x-ms-request-id": str(uuid.uuid4())}
+
+
+def _read_submission(body: bytes) -> dict[str, Any]:
+    """Read the body of a submission.
+
+    :raises RejectedError: The body is not JSON, or a field is missing or not valid.
+    """
+    try:
+        payload = json.loads(body.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as err:
+        raise RejectedError("InvalidJson", "The body is not JSON.") from err
+    _require(isinstance(payload, dict), "The body is not a JSON object.")
+    name, properties = payload.get("name"), payload.get("properties")
+    _require(isinstance(name, str) and 0 < len(name) <= NAME_LIMIT, f"name has 1 to {NAME_LIMIT} characters.")
+    _require(payload.get("type") == "Scope", "type must be Scope: other jobs are not emulated.")
+    script = properties.get("script") if isinstance(properties, dict) else None
+    if not isinstance(script, str) or not script:
+        raise RejectedError("InvalidJob", "properties.script is required.")
+    size = len(script.encode())
+    _require(size <= SCRIPT_LIMIT_BYTES, f"The script is longer than {SCRIPT_LIMIT_BYTES} bytes.")
+    aus, priority = payload.get("degreeOfParallelism"), payload.get("priority")
+    _require(aus is None or type(aus) is int, "degreeOfParallelism must be a whole number.")
+    is_valid = priority is None or (type(priority) is int and priority > 0)
+    _require(is_valid, "priority must be a whole number from 1.")
+    tags, related = payload.get("tags") or {}, payload.get("related") or {}
+    is_text = isinstance(tags, dict) and all(isinstance(tag, str) for tag in tags.values())
+    _require(is_text, "tags must map text to text.")
+    _require(isinstance(related, dict), "related must be an object.")
+    _require(not related or "recurrenceId" in related, "related.recurrenceId is required.")
+    for key, value in related.items():
+        if key.endswith("Id") and value is not None:
+            _guid(str(value))
+        _require(len(str(value)) <= NAME_LIMIT, f"related.{key} is too long.")
+    return payload  # type: ignore[no-any-return]
+
+
+def _guid(text: str) -> str:
+    try:
+        return str(uuid.UUID(text))
+    except ValueError as err:
+        raise RejectedError("InvalidId", f"{text!r} is not a GUID.") from err
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise RejectedError("InvalidJob", message)
+
+
+# ---- the list of jobs; it supports the OData that this package's client and dbt-scope's send ----
+
+_TEST = re.compile(
+    r"""\s*(?:startswith\(\s*(?P<start>name)\s*,\s*(?P<prefix>'(?:[^']|'')*')\s*\)
+    | (?P<name>name|state|result)\s+(?P<comparison>eq|ne)\s+(?P<value>'(?:[^']|'')*'))\s*(?P<more>and\b|$)""",
+    re.VERBOSE,
+)
+_PASSES: dict[str, Callable[[str, str], bool]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "startswith": str.startswith,
+}
+_QUERY = frozenset({"$filter", "$orderby", "$top", "$skiptoken", "api-version"})
+
+
+def page_of(items: list[dict[str, Any]], request: Request, page_size: int) -> dict[str, Any]:
+    """Return one page of the list of jobs.
+
+    ``$top`` is the size of a page, and ``nextLink`` leads to the next one. The link names the last job of
+    the page, so jobs that end or come in meanwhile cause no gaps.
+
+    :raises RejectedError: A parameter is not valid, or not known.
+    """
+    unknown = [name for name, _ in request.query if name.lower() not in _QUERY]
+    if unknown:
+        raise RejectedError("InvalidParameter", f"{unknown[0]} is not emulated.")
+    is_listed = _filter(request.param("$filter") or "")
+    order = (request.param("$orderby") or "submitTime asc").split()
+    if order[0] != "submitTime" or order[1:] not in ([], ["asc"], ["desc"]):
+        raise RejectedError(
+            "InvalidParameter", "$orderby must be submitTime, submitTime asc or submitTime desc."
+        )
+    top = request.param("$top") or str(page_size)
+    if not re.fullmatch("0*[1-9][0-9]{0,9}", top):
+        raise RejectedError("InvalidParameter", "$top must be a number from 1.")
+    size = min(int(top), page_size)
+    ordered = items[::-1] if order[1:] == ["desc"] else items
+    after = request.param("$skiptoken")
+    if after is not None:
+        ids = [item["jobId"] for item in ordered]
+        if after not in ids:
+            raise RejectedError("InvalidSkipToken", "The token is not, or no longer, valid.")
+        ordered = ordered[ids.index(after) + 1 :]
+    remaining = [item for item in ordered if is_listed(item)]
+    answer: dict[str, Any] = {"value": remaining[:size]}
+    if len(remaining) > size:
+        kept = [(name, value) for name, value in request.query if name.lower() != "$skiptoken"]
+        pairs = [*kept, ("$skiptoken", remaining[size - 1]["jobId"])]
+        query = "&".join(f"{quote(name, safe='$')}={quote(value, safe='')}" for name, value in pairs)
+        answer["nextLink"] = f"{request.origin}{request.path}?{query}"
+    return answer
+
+
+def _filter(text: str) -> Callable[[dict[str, Any]], bool]:
+    """Parse ``startswith(name,'…')`` and ``name eq|ne '…'``, joined by ``and``; a quote is doubled."""
+    tests: list[tuple[Callable[[str, str], bool], str, str]] = []
+    position, has_more = 0, bool(text.strip())
+    while has_more:
+        match = _TEST.match(text, position)
+        if match is None:
+            raise RejectedError("InvalidFilter", f"$filter cannot be read at character {position + 1}.")
+        name = match["start"] or match["name"]
+        value = (match["prefix"] or match["value"])[1:-1].replace("''", "'")
+        tests.append((_PASSES[match["comparison"] or "startswith"], name, value))
+        position, has_more = match.end(), bool(match["more"])
+    return lambda item: all(passes(str(item.get(name)), value) for passes, name, value in tests)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.scope.dialect import (
@@ -21,6 +21,7 @@ from airflow_provider_scope.scope.dialect import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+_T = TypeVar("_T")
 
 # ---- statements ----
 
@@ -199,6 +200,13 @@ class TokenReader:
             if not self.accept(text):
                 self.fail(repr(text))
 
+    def listed(self, read: Callable[[], _T]) -> list[_T]:
+        """Read one or more items with commas between them."""
+        items = [read()]
+        while self.accept(","):
+            items.append(read())
+        return items
+
     def fail(self, expected: str, token: Token | None = None) -> NoReturn:
         token = token or self.token
         actual = repr(token.text) if token.text else "the end"
@@ -233,8 +241,6 @@ class _Parser(TokenReader):
             names[name.lower()] = name
         self.expect(")")
         return tuple(names.values())
-
-    # ---- statements -----------------------------------------------------------------------------
 
     def script(self) -> list[Statement]:
         statements: list[Statement] = []
@@ -279,13 +285,14 @@ class _Parser(TokenReader):
             self.expect("COLUMN", "IF", "NOT", "EXISTS")
             return AddColumn(table, self.column())
         self.expect("SET", "TBLPROPERTIES", "(")
-        properties: list[tuple[str, Value]] = []
-        while not properties or self.accept(","):
-            key = self.take("string", 'a key such as "delta.appendOnly"')
-            self.expect("=")
-            properties.append((key, self.value()))
+        properties = self.listed(self.table_property)
         self.expect(")")
         return AlterTable(table, tuple(properties))
+
+    def table_property(self) -> tuple[str, Value]:
+        key = self.take("string", 'a key such as "delta.appendOnly"')
+        self.expect("=")
+        return key, self.value()
 
     def declare(self) -> DeclareTable:
         self.expect("TABLE")
@@ -326,9 +333,7 @@ class _Parser(TokenReader):
         self.expect("TABLE", "IF", "NOT", "EXISTS")
         name = self.table()
         self.expect("(")
-        columns = [self.column()]
-        while self.accept(","):
-            columns.append(self.column())
+        columns = self.listed(self.column)
         self.expect(")")
         partition_by: tuple[str, ...] = ()
         if self.accept("PARTITIONED"):
@@ -353,19 +358,16 @@ class _Parser(TokenReader):
         self.expect("=")
         if not self.accept("EXTRACT"):
             return Assign(rowset, self.select())
-        columns: list[Column] = []
-        virtual: list[VirtualColumn] = []
-        while not (columns or virtual) or self.accept(","):
-            if self.peek(1).is_symbol("="):
-                virtual.append(self.virtual())
-            else:
-                columns.append(self.column())
+        columns = self.listed(lambda: self.virtual() if self.peek(1).is_symbol("=") else self.column())
         self.expect("FROM")
-        files = [self.take("string", "a file")]
-        while self.accept(","):
-            files.append(self.take("string", "a file"))
+        files = self.listed(lambda: self.take("string", "a file"))
         self.expect("USING", "Extractors", ".", "SStream", "(", ")")
-        return Extract(rowset, tuple(columns), tuple(virtual), tuple(files))
+        return Extract(
+            rowset,
+            tuple(column for column in columns if isinstance(column, Column)),
+            tuple(column for column in columns if isinstance(column, VirtualColumn)),
+            tuple(files),
+        )
 
     def virtual(self) -> VirtualColumn:
         name = self.name()

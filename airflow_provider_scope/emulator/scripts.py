@@ -1,12 +1,12 @@
-"""Running the scripts of jobs: rows as Arrow tables, and real Delta tables through ``deltalake``."""
+"""Compiling and running the scripts of jobs: rows as Arrow tables, and Delta tables through ``deltalake``."""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections import defaultdict
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import csv, parquet
 
-from airflow_provider_scope.emulator.csharp import arrow_type
+from airflow_provider_scope.emulator.csharp import ExpressionReader, Value, condition
 from airflow_provider_scope.emulator.files import Account, PathError
 from airflow_provider_scope.emulator.parse import (
     AddColumn,
@@ -24,49 +24,148 @@ from airflow_provider_scope.emulator.parse import (
     DeclareTable,
     Delete,
     Extract,
+    Fragment,
     Insert,
     parse,
 )
-from airflow_provider_scope.emulator.query import compile_query
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.dialect import ScriptError
+from airflow_provider_scope.scope.dialect import KEYWORDS, ScriptError, parse_type, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from airflow_provider_scope.emulator.parse import Column, Fragment, Statement
+    from airflow_provider_scope.emulator.csharp import Of
+    from airflow_provider_scope.emulator.parse import Column, Statement
 
-
-SYNTAX_ERROR = "E_CSC_USER_SYNTAXERROR"
-"""The recorded code."""
-VIRTUAL = {
-    "FILE.URI": "string",
-    "FILE.LENGTH": "long?",
-    "FILE.CREATED": "DateTime?",
-    "FILE.MODIFIED": "DateTime?",
-}
-"""Function of an EXTRACT -> its type in SCOPE."""
+# ---- queries: SELECT … FROM @rowset [WHERE …], the shapes that dbt-scope's models have ----
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """The script of one job, to be run."""
+class Query:
+    """A query that is ready to run."""
 
-    job_id: str
-    script: str
-    is_cancelled: Callable[[], bool]
-    """Called before each commit."""
+    rowset: str
+    items: dict[str, Value]
+    """Its columns, in order."""
+    where: Of | None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Name -> SCOPE type."""
+        return {name: value.type for name, value in self.items.items()}
+
+    def run(self, table: pa.Table) -> pa.Table:
+        """Return the rows of the query.
+
+        :raises InputError: An expression fails for a row.
+        """
+        if self.where is not None:
+            table = table.filter(pa.array([self.where(row) for row in table.to_pylist()], pa.bool_()))
+        is_computed = any(value.column is None for value in self.items.values())
+        rows = table.to_pylist() if is_computed else []
+        columns = [
+            table[value.column]
+            if value.column is not None
+            else pa.array([value.of(row) for row in rows], arrow_type(value.type))
+            for value in self.items.values()
+        ]
+        return pa.table(columns, names=list(self.items))
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a script ended."""
+def compile_query(query: Fragment, rowsets: Mapping[str, Mapping[str, str]]) -> Query:
+    """Compile a SELECT.
 
-    failure: str = ""
-    """Why it failed; empty if it did not."""
-    user_error: bool = True
-    """Whether the script is to blame; otherwise it is the emulator."""
+    :param rowsets: Rowset without its ``@`` -> column -> SCOPE type.
+    :raises ScriptError: The query is not of the supported shapes; the error has a code, a place and advice.
+    """
+    for token in query.tokens:
+        if token.kind in ("directive", "parameter", "system"):
+            problem = f"{token.text} is not supported inside a query"
+            refuse(token, token.kind, problem, "write the value itself")
+    # The rowset comes first: the items before it need its columns.
+    start = next((number for number, token in enumerate(query.tokens) if token.is_keyword("FROM")), None)
+    if start is None:
+        refuse(query.tokens[-1], "no-from", "the query has no FROM", "write SELECT … FROM @data")
+    rowset = query.tokens[start + 1]
+    if rowset.kind != "variable":
+        problem = f"{rowset.text!r} is not a rowset"
+        refuse(rowset, "not-a-rowset", problem, "select from a rowset such as @data")
+    if rowset.value not in rowsets:
+        names = ", ".join(f"@{name}" for name in rowsets)
+        refuse(rowset, "unknown-rowset", f"{rowset.text} is not assigned above", f"use one of {names}")
+    try:
+        return _QueryReader(query.tokens, rowsets[rowset.value]).query()
+    except RecursionError as error:
+        raise ScriptError("too-deep", 1, 1, "the query nests too deeply", "use fewer brackets") from error
+
+
+class _QueryReader(ExpressionReader):
+    """Reads a SELECT."""
+
+    def query(self) -> Query:
+        self.expect("SELECT")
+        items: dict[str, Value] = {}
+        names: set[str] = set()
+        while not items or self.accept(","):
+            token = self.token
+            for name, value in self.item():
+                if name.lower() in names:
+                    refuse(token, "ambiguous", f"the query has two columns {name}", "rename one with AS")
+                names.add(name.lower())
+                items[name] = value
+        self.expect("FROM")
+        rowset = self.advance().value
+        token = self.token
+        where = self.expression() if self.accept("WHERE") else None
+        if self.token.kind != "end":
+            refuse(
+                self.token,
+                "not-supported",
+                f"{self.token.text!r} is not supported",
+                "use SELECT … FROM @rowset WHERE …: one rowset without an alias, no grouping, no sub-query",
+            )
+        return Query(rowset, items, condition(token, where) if where else None)
+
+    def item(self) -> list[tuple[str, Value]]:
+        token = self.token
+        if self.accept("*"):
+            named = (replace(token, kind="quoted", value=name) for name in self.columns)
+            return [(column.value, self.column(column)) for column in named]
+        value = self.expression()
+        if value.kind in ("null", "char", "strings"):
+            refuse(token, "no-type", "this item has no column type", "cast it, for example (int?)null")
+        name = value.column
+        if self.accept("AS"):
+            alias = self.advance()
+            if alias.kind not in ("name", "quoted") or alias.is_keyword(*KEYWORDS):
+                refuse(alias, "syntax", "AS needs a name", "write x AS name")
+            name = alias.value
+        if name is None:
+            refuse(token, "no-alias", "this item has no name", "give it one with AS")
+        return [(name, value)]
+
+
+# ---- scripts ----
+
+
+def compile_script(script: str) -> list[tuple[Statement, Query | None]]:
+    """Return the statements of a script, in order, each with its query if it has one.
+
+    :raises ScriptError: The text is not a script of supported statements and queries.
+    """
+    rowsets: dict[str, dict[str, str]] = {}
+    compiled: list[tuple[Statement, Query | None]] = []
+    for statement in parse(script):
+        query = None
+        if isinstance(statement, Assign | Insert):
+            query = compile_query(statement.select, rowsets)
+        if isinstance(statement, Extract):
+            rowsets[statement.rowset] = _types_of(statement)
+        elif isinstance(statement, Assign) and query:
+            rowsets[statement.rowset] = query.columns
+        compiled.append((statement, query))
+    return compiled
 
 
 class ScriptFailedError(Exception):
@@ -74,124 +173,84 @@ class ScriptFailedError(Exception):
 
 
 class ScriptRunner:
-    """Runs the scripts of one account, several at a time, but one at a time on each table.
+    """Runs the scripts of one account, several at a time, but one at a time on each table."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._locks: dict[Path, threading.Lock] = {}
+
+    def execute(self, job_id: str, script: str, is_cancelled: Callable[[], bool]) -> None:
+        """Run a script to its end.
+
+        :param is_cancelled: Called before each commit.
+        :raises ScriptFailedError: The script is to blame, or the job was cancelled.
+        """
+        try:
+            compiled = compile_script(script)
+            paths = {
+                self._account.local(statement.location)
+                for statement, _ in compiled
+                if isinstance(statement, CreateTable | DeclareTable)
+            }
+            run = _Run(self._account, job_id, is_cancelled)
+            with ExitStack() as locks:
+                # Always in the same order, so that two scripts on the same two tables do not deadlock.
+                for path in sorted(paths):
+                    locks.enter_context(self._locks.setdefault(path, threading.Lock()))
+                for number, (statement, query) in enumerate(compiled, start=1):
+                    run.step(number, statement, query)
+        except InputError as err:
+            raise ScriptFailedError(err.what) from err
+        except PathError as err:
+            raise ScriptFailedError(str(err)) from err
+
+
+class _Run:
+    """One run of a script.
 
     Every commit of a job carries the transaction ``scope-job-<id>`` with the number of its statement as
     version. A script that is run again after a kill of the emulator skips the statements that are in the
     table, so a job commits once.
     """
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, job_id: str, is_cancelled: Callable[[], bool]) -> None:
         self._account = account
-        self._tables = _Tables()
-
-    def execute(self, task: Task) -> Outcome:
-        """Run a script to its end; a failure is an outcome, not an exception."""
-        try:
-            statements = parse(task.script)
-            paths = {
-                self._account.local(statement.location)
-                for statement in statements
-                if isinstance(statement, CreateTable | DeclareTable)
-            }
-            run = _Run(self._account, task, self._tables)
-            with ExitStack() as locks:
-                # Always in the same order, so that two scripts on the same two tables do not deadlock.
-                for path in sorted(paths):
-                    locks.enter_context(self._tables.lock(path))
-                for number, statement in enumerate(statements, start=1):
-                    run.step(number, statement)
-        except ScriptError as err:
-            return Outcome(f"{SYNTAX_ERROR}: {err.what}")
-        except InputError as err:
-            return Outcome(err.what)
-        except (ScriptFailedError, PathError) as err:
-            return Outcome(str(err))
-        return Outcome()
-
-
-class _Tables:
-    """The tables that scripts use, each opened once.
-
-    Opening a table reads its whole log, which takes longer the more jobs there were. Updating an open table
-    reads only the new part.
-    """
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
-        self._open: dict[Path, tuple[tuple[int, int], DeltaTable]] = {}
-
-    def lock(self, path: Path) -> threading.Lock:
-        with self._guard:
-            return self._locks[path]
-
-    def open(self, path: Path) -> DeltaTable:
-        """Open a table, whose lock must be held.
-
-        :raises ScriptFailedError: The table does not exist.
-        """
-        try:
-            first_commit = (path / "_delta_log" / f"{0:020}.json").stat()
-            # A table that was deleted and made again has another first commit.
-            identity = (first_commit.st_ino, first_commit.st_mtime_ns)
-            open_identity, open_table = self._open.get(path, (None, None))
-            if open_table is not None and open_identity == identity:
-                open_table.update_incremental()
-                return open_table
-            table = DeltaTable(str(path))
-        except (FileNotFoundError, TableNotFoundError) as err:
-            raise ScriptFailedError(f"There is no table at {path.name}.") from err
-        self._open[path] = (identity, table)
-        return table
-
-
-@dataclass(frozen=True, slots=True)
-class _Rowset:
-    rows: pa.Table
-    types: dict[str, str]
-    """Column -> SCOPE type, in order."""
-
-
-class _Run:
-    """One run of a script."""
-
-    def __init__(self, account: Account, task: Task, tables: _Tables) -> None:
-        self._account = account
-        self._task = task
-        self._tables = tables
-        self._app = f"scope-job-{task.job_id}"
-        self._paths: dict[str, Path] = {}
+        self._job_id = job_id
+        self._is_cancelled = is_cancelled
+        self._app = f"scope-job-{job_id}"
+        self._tables: dict[str, DeltaTable] = {}
         self._declared: dict[str, tuple[Column, ...]] = {}
         """Table -> its columns as the script declares them."""
-        self._rowsets: dict[str, _Rowset] = {}
+        self._rowsets: dict[str, pa.Table] = {}
 
-    def step(self, number: int, statement: Statement) -> None:
+    def step(self, number: int, statement: Statement, query: Query | None) -> None:
         """Run a statement.
 
-        :raises ScriptFailedError: The script is to blame.
+        :raises ScriptFailedError: The script is to blame, or the job was cancelled.
         """
         self._check_cancelled()
         match statement:
             case CreateTable():
-                self._paths[statement.name] = self._account.local(statement.location)
                 self._declared[statement.name] = statement.columns
-                self._create(statement)
+                self._tables[statement.name] = self._created(statement)
             case DeclareTable():
-                self._paths[statement.name] = self._account.local(statement.location)
-                self._table(statement.name)
+                self._tables[statement.name] = self._opened(statement)
             case Extract():
                 self._rowsets[statement.rowset] = _extract(self._account, statement)
-            case Assign():
-                self._rowsets[statement.rowset] = self._select(statement.select)
+            case Assign() if query:
+                self._rowsets[statement.rowset] = query.run(self._rowsets[query.rowset])
             case AlterTable() | AddColumn() | Delete() | Insert():
                 table = self._table(statement.table)
                 newest = table.transaction_version(self._app)
                 if newest is None or newest < number:
-                    self._change(table, statement, self._commit(number))
+                    self._change(table, statement, query, self._commit(Transaction(self._app, number)))
 
     def _change(
-        self, table: DeltaTable, statement: AlterTable | AddColumn | Delete | Insert, commit: CommitProperties
+        self,
+        table: DeltaTable,
+        statement: AlterTable | AddColumn | Delete | Insert,
+        query: Query | None,
+        commit: CommitProperties,
     ) -> None:
         match statement:
             case AlterTable():
@@ -203,78 +262,65 @@ class _Run:
                 _add_column(table, statement, commit)
             case Delete():
                 table.delete(commit_properties=commit)
-            case Insert():
-                rows = self._rows_to_insert(table, statement)
+            case Insert() if query:
+                selected = query.run(self._rowsets[query.rowset])
+                rows = _rows_to_insert(table, statement, selected)
+                _check_nulls(rows, self._declared.get(statement.table, ()), "INSERT")
                 self._check_cancelled()
                 write_deltalake(table, rows, mode="append", commit_properties=commit)
 
     def _check_cancelled(self) -> None:
-        if self._task.is_cancelled():
+        if self._is_cancelled():
             raise ScriptFailedError("The job was cancelled.")
 
-    def _commit(self, number: int | None) -> CommitProperties:
-        """Return the properties of a commit. Without a number, a statement may be carried out twice."""
-        return CommitProperties(
-            custom_metadata={"userMetadata": json.dumps({"scopeJobId": self._task.job_id})},
-            app_transactions=[] if number is None else [Transaction(self._app, number)],
-        )
+    def _commit(self, *transactions: Transaction) -> CommitProperties:
+        """Return the properties of a commit. Without a transaction, a statement may be carried out twice."""
+        metadata = {"userMetadata": json.dumps({"scopeJobId": self._job_id})}
+        return CommitProperties(custom_metadata=metadata, app_transactions=list(transactions))
 
-    def _create(self, statement: CreateTable) -> None:
-        path = self._paths[statement.name]
-        if DeltaTable.is_deltatable(str(path)):
-            return
-        DeltaTable.create(
-            str(path),
-            Schema.from_arrow(arrow_schema(statement.columns)),
+    def _created(self, statement: CreateTable) -> DeltaTable:
+        path = str(self._account.local(statement.location))
+        if DeltaTable.is_deltatable(path):
+            return DeltaTable(path)
+        return DeltaTable.create(
+            path,
+            Schema.from_arrow(_arrow_schema(statement.columns)),
             mode="ignore",
             partition_by=list(statement.partition_by) or None,
-            commit_properties=self._commit(None),
+            commit_properties=self._commit(),
         )
+
+    def _opened(self, statement: DeclareTable) -> DeltaTable:
+        path = self._account.local(statement.location)
+        try:
+            return DeltaTable(str(path))
+        except TableNotFoundError as err:
+            raise ScriptFailedError(f"There is no table at {path.name}.") from err
 
     def _table(self, name: str) -> DeltaTable:
-        path = self._paths.get(name)
-        if path is None:
+        table = self._tables.get(name)
+        if table is None:
             raise ScriptFailedError(f"Table {name} is not declared.")
-        return self._tables.open(path)
-
-    def _rows_to_insert(self, table: DeltaTable, statement: Insert) -> pa.Table:
-        """Return the rows of an INSERT, with the columns of the table."""
-        rows = self._select(statement.select).rows
-        schema = pa.schema(table.schema().to_arrow())
-        positions = _select_positions(statement, rows.num_columns, schema.names)
-        columns = [
-            pa.nulls(rows.num_rows, field.type) if position is None else rows.column(position)
-            for field, position in zip(schema, positions, strict=True)
-        ]
-        rows = _cast(pa.table(columns, names=schema.names), schema, "INSERT")
-        _check_nulls(rows, self._declared.get(statement.table, ()), "INSERT")
-        return rows
-
-    def _select(self, select: Fragment) -> _Rowset:
-        query = compile_query(select, {name: rowset.types for name, rowset in self._rowsets.items()})
-        return _Rowset(query.run(self._rowsets[query.rowset].rows), query.columns)
+        # A script may have several names for a table, and has changed it by another one.
+        table.update_incremental()
+        return table
 
 
-def _select_positions(statement: Insert, count: int, columns: list[str]) -> list[int | None]:
-    """Return for each column of a table the position of its column in the SELECT; None if it has none.
-
-    :param count: The number of columns that the SELECT gives.
-    :param columns: The columns of the table, in order.
-    """
-    if not statement.columns:
-        if count != len(columns):
-            raise ScriptFailedError(
-                f"INSERT gives {count} columns, and the table has {len(columns)}: {', '.join(columns)}."
-            )
-        return list(range(count))
-    if count != len(statement.columns):
-        raise ScriptFailedError(
-            f"INSERT names {len(statement.columns)} columns, and its SELECT gives {count}."
-        )
-    for name in statement.columns:
-        if name not in columns:
+def _rows_to_insert(table: DeltaTable, statement: Insert, selected: pa.Table) -> pa.Table:
+    """Return the rows of an INSERT, with the columns of the table."""
+    schema = pa.schema(table.schema().to_arrow())
+    names = list(statement.columns) or schema.names
+    for name in names:
+        if name not in schema.names:
             raise ScriptFailedError(f"The table has no column {name}.")
-    return [statement.columns.index(name) if name in statement.columns else None for name in columns]
+    if len(names) != selected.num_columns:
+        raise ScriptFailedError(
+            f"INSERT takes {len(names)} columns, {', '.join(names)}, and its SELECT gives "
+            f"{selected.num_columns}."
+        )
+    given = dict(zip(names, selected.columns, strict=True))
+    columns = [given.get(field.name, pa.nulls(selected.num_rows, field.type)) for field in schema]
+    return _cast(pa.table(columns, names=schema.names), schema, "INSERT")
 
 
 def _cast(rows: pa.Table, schema: Any, place: str) -> pa.Table:
@@ -290,11 +336,36 @@ def _check_nulls(rows: pa.Table, columns: tuple[Column, ...], place: str) -> Non
             raise ScriptFailedError(f"{place}: column {column.name} of type {column.type} cannot hold null.")
 
 
-# ---- The files of an EXTRACT: parquet or CSV content, whatever their names ----
+def _add_column(table: DeltaTable, statement: AddColumn, commit: CommitProperties) -> None:
+    name = statement.column.name
+    if name.lower() not in (field.name.lower() for field in table.schema().fields):
+        added = Schema.from_arrow(_arrow_schema((statement.column,)))
+        table.alter.add_columns(added.fields, commit_properties=commit)
 
 
-def _extract(account: Account, statement: Extract) -> _Rowset:
-    schema, types = arrow_schema(statement.columns), types_of(statement)
+def _property(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# ---- the files of an EXTRACT: parquet or CSV content, whatever their names ----
+
+_VIRTUAL = {
+    "FILE.URI": "string",
+    "FILE.LENGTH": "long?",
+    "FILE.CREATED": "DateTime?",
+    "FILE.MODIFIED": "DateTime?",
+}
+"""Function of an EXTRACT -> its type in SCOPE."""
+
+
+def _types_of(statement: Extract) -> dict[str, str]:
+    """Return the columns of an EXTRACT -> SCOPE type, in order."""
+    types = {column.name: column.type for column in statement.columns}
+    return types | {column.name: _VIRTUAL[column.function] for column in statement.virtual}
+
+
+def _extract(account: Account, statement: Extract) -> pa.Table:
+    schema, types = _arrow_schema(statement.columns), _types_of(statement)
     pieces = [pa.schema([(name, arrow_type(kind)) for name, kind in types.items()]).empty_table()]
     for uri in statement.files:
         path, units = _stream_files(account, uri)
@@ -313,13 +384,7 @@ def _extract(account: Account, statement: Extract) -> _Rowset:
                     value = pa.scalar(virtual_values[column.function], arrow_type(types[column.name]))
                     rows = rows.append_column(column.name, pa.repeat(value, rows.num_rows))
                 pieces.append(rows)
-    return _Rowset(pa.concat_tables(pieces), types)
-
-
-def types_of(statement: Extract) -> dict[str, str]:
-    """Return the columns of an EXTRACT -> SCOPE type, in order."""
-    types = {column.name: column.type for column in statement.columns}
-    return types | {column.name: VIRTUAL[column.function] for column in statement.virtual}
+    return pa.concat_tables(pieces)
 
 
 def _stream_files(account: Account, uri: str) -> tuple[Path, list[Path]]:
@@ -355,20 +420,40 @@ def _read_rows(part: Path, uri: str, schema: pa.Schema) -> pa.Table:
     return rows.select(schema.names)
 
 
-# ---- Columns of tables ----
+# ---- SCOPE's types in Arrow ----
+
+_ARROW = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "decimal(20,0)": pa.decimal128(20, 0),
+    "decimal(38,18)": pa.decimal128(38, 18),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
 
 
-def _add_column(table: DeltaTable, statement: AddColumn, commit: CommitProperties) -> None:
-    name = statement.column.name
-    if name.lower() not in (field.name.lower() for field in table.schema().fields):
-        added = Schema.from_arrow(arrow_schema((statement.column,)))
-        table.alter.add_columns(added.fields, commit_properties=commit)
+def arrow_type(kind: str) -> pa.DataType:
+    """Return the Arrow type of a SCOPE type."""
+    return _arrow(parse_type(kind).spark)
 
 
-def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+def _arrow(spark: str) -> pa.DataType:
+    kind, _, inner = spark.removesuffix(">").partition("<")
+    if kind == "array":
+        return pa.list_(_arrow(inner))
+    if kind == "map":
+        # A key has no comma, unless it is a decimal.
+        key, value = re.split(r",(?![^(]*\))", inner, maxsplit=1)
+        return pa.map_(_arrow(key), _arrow(value))
+    return _ARROW[spark]
+
+
+def _arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
     """Return the columns as Arrow's, all nullable, as in Spark's tables."""
     return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
-
-
-def _property(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

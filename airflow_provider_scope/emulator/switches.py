@@ -87,10 +87,6 @@ class Switches:
     """Largest page of a list of jobs (inferred from a client)."""
     state_seconds: Annotated[Mapping[str, float], _seconds] = field(default_factory=dict)
     """State -> how long each job stays in it; 0 for those that are not named."""
-    commit_at: Literal["start", "end"] = "end"
-    """Whether the script runs at the beginning or at the end of the state Running."""
-    restart: Literal["rerun", "fail"] = "rerun"
-    """What becomes of a job whose script was running when the emulator was killed (own choice)."""
 
     # ---- files ----
     list_cap: Count = 4000
@@ -101,46 +97,38 @@ class Switches:
     """Paths that, with all that is below them, answer 403."""
 
 
-def with_changes(switches: Switches, values: Mapping[str, Any]) -> Switches:
-    """Return a copy of the switches with some values changed.
-
-    :raises InputError: A name or a value is not known.
-    """
-    try:
-        return replace(switches, **values)
-    except InputError as err:
-        kept, do = "the switches as they were", "correct the name or the value"
-        raise InputError(err.what, kept=kept, do=do) from err
-
-
 class Controls:
-    """The current switches, the counters, and the random draw of faults. Threads may share it."""
+    """The current switches, the counters, and the random draw of faults. Threads may share it.
 
-    def __init__(self, switches: Switches) -> None:
+    :raises InputError: A name or a value of a switch is not known.
+    """
+
+    def __init__(self, **switches: Any) -> None:
         self._lock = threading.Lock()
-        self._switches = switches
+        self.now = Switches()
+        """The current switches."""
         self._counts: Counter[str] = Counter()
-        self._random = random.Random(switches.seed)  # noqa: S311 - repeatable faults, no secret
+        self._random = random.Random(self.now.seed)  # noqa: S311 - repeatable faults, no secret
         self._matches: Counter[Fault] = Counter()
         self._occurrences: Counter[Fault] = Counter()
+        self.set(**switches)
 
-    @property
-    def now(self) -> Switches:
-        """The current switches."""
-        return self._switches
-
-    def set(self, values: dict[str, Any]) -> None:
+    def set(self, **switches: Any) -> None:
         """Change some switches. Setting the faults resets their counts.
 
         :raises InputError: A name or a value is not known.
         """
         with self._lock:
-            self._switches = with_changes(self._switches, values)
-            if "faults" in values:
+            try:
+                self.now = replace(self.now, **switches)
+            except InputError as err:
+                kept, do = "the switches as they were", "correct the name or the value"
+                raise InputError(err.what, kept=kept, do=do) from err
+            if "faults" in switches:
                 self._matches.clear()
                 self._occurrences.clear()
-            if "seed" in values:
-                self._random.seed(self._switches.seed)
+            if "seed" in switches:
+                self._random.seed(self.now.seed)
 
     def count(self, counter: str) -> None:
         """Add one to a counter."""
@@ -155,7 +143,7 @@ class Controls:
         """Draw the faults that happen to a request."""
         return self._draw(
             fault
-            for fault in self._switches.faults
+            for fault in self.now.faults
             if fault.kind in REQUEST_FAULTS
             and fault.service in ("", service)
             and (not fault.op or re.fullmatch(fault.op, op))
@@ -164,7 +152,7 @@ class Controls:
     def job_faults(self, name: str) -> list[str]:
         """Draw the faults that happen to a job; give their kinds."""
         matching = (
-            fault for fault in self._switches.faults if fault.kind in JOB_FAULTS and re.search(fault.op, name)
+            fault for fault in self.now.faults if fault.kind in JOB_FAULTS and re.search(fault.op, name)
         )
         return [fault.kind for fault in self._draw(matching)]
 

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server on loopback: requests and responses as values.
+"""A small HTTP/1.1 server on loopback, and the way of a request to its service.
 
 A body is read to its end before anything is answered, so a connection can be used again, and a body that is
 cut short has no effect.
@@ -6,6 +6,7 @@ cut short has no effect.
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from contextlib import suppress
@@ -13,20 +14,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
+
+    from airflow_provider_scope.emulator.switches import Controls
 
 
 HOST = "127.0.0.1"
 """Only loopback: whoever can reach the emulator can run scripts and write files."""
-HARDENING = {
-    "X-Content-Type-Options": "nosniff",
-    "Strict-Transport-Security": "max-age=15724800; includeSubDomains",
-}
-"""Headers of every answer of the two services."""
 
 
 class DropConnection(Exception):  # noqa: N818 - an order to the server, not an error
@@ -38,23 +36,21 @@ class Request:
     """One request, with its body."""
 
     method: str
+    origin: str
+    """The address by which the client reached the emulator."""
     path: str
     """Percent-encoded, without the query."""
-    query: tuple[tuple[str, str], ...]
     raw_query: str
-    headers: dict[str, str]
-    """Names in lower case."""
     body: bytes
+
+    @property
+    def query(self) -> list[tuple[str, str]]:
+        """The parameters, decoded."""
+        return parse_qsl(self.raw_query, keep_blank_values=True)
 
     def param(self, name: str) -> str | None:
         """Return the first parameter of that name, whatever its case."""
-        lower_name = name.lower()
-        return next((value for key, value in self.query if key.lower() == lower_name), None)
-
-    @property
-    def origin(self) -> str:
-        """The address by which the client reached the emulator."""
-        return f"http://{self.headers.get('host', HOST)}"
+        return next((value for key, value in self.query if key.lower() == name.lower()), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +61,72 @@ class Response:
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     stream: Iterable[bytes] | None = None
+
+
+def json_response(status: int, payload: Any, headers: Mapping[str, str]) -> Response:
+    # Names of files may hold what is no valid Unicode.
+    body = json.dumps(payload, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return Response(status, body, {**headers, "Content-Type": "application/json; charset=utf-8"})
+
+
+# ---- from a request to its service, with the faults on the way ----
+
+
+class Service(Protocol):
+    """One of the two services."""
+
+    name: str
+    """As switches and counters have it."""
+
+    def operation(self, request: Request, path: list[str]) -> str:
+        """Name the operation of a request; empty if there is none.
+
+        :param path: Its segments, percent-encoded, without the account.
+        """
+
+    def answer(self, operation: str, request: Request, path: list[str]) -> Response:
+        """Answer a request."""
+
+    def failure(self, status: int) -> Response:
+        """Return the answer to a request that is made to fail."""
+
+
+class Router:
+    """Answers every request.
+
+    The path may begin with an account (``/acct/Jobs``), but all names are those of the same account.
+
+    :param services: First segment of a path below the account, in lower case -> its service.
+    """
+
+    def __init__(self, services: Mapping[str, Service], controls: Controls) -> None:
+        self._services = services
+        self._controls = controls
+
+    def __call__(self, request: Request) -> Response:
+        """Answer a request."""
+        path = [segment for segment in request.path.split("/") if segment]
+        if path and path[0].lower() not in self._services:
+            path = path[1:]
+        service = self._services.get(path[0].lower()) if path else None
+        if service is None:
+            return Response(404, b"There is no such service.")
+        operation = service.operation(request, path)
+        self._controls.count(f"requests.{service.name}.{operation or 'unknown'}")
+        faults = {fault.kind: fault for fault in self._controls.request_faults(service.name, operation)}
+        if "drop_before" in faults:
+            raise DropConnection
+        if "status" in faults:
+            response = service.failure(faults["status"].status)
+        else:
+            response = service.answer(operation, request, path)
+        if "drop_after" in faults:
+            raise DropConnection
+        self._controls.count(f"answers.{service.name}.{response.status}")
+        return response
+
+
+# ---- the server ----
 
 
 class Server(ThreadingHTTPServer):
@@ -133,14 +195,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(Response(400, f"The body is malformed: {err}.".encode()))
             return
         path, _, raw_query = self.path.partition("?")
-        request = Request(
-            method=self.command,
-            path=path.partition("#")[0],
-            query=tuple(parse_qsl(raw_query, keep_blank_values=True)),
-            raw_query=raw_query,
-            headers={name.lower(): value for name, value in self.headers.items()},
-            body=body,
-        )
+        origin = f"http://{self.headers.get('Host', HOST)}"
+        request = Request(self.command, origin, path, raw_query, body)
         try:
             response = self.server.answer(request)
         except DropConnection:

@@ -9,7 +9,6 @@ from airflow_provider_scope.exceptions import JobMismatchError, ServiceOutcomeUn
 from airflow_provider_scope.scope.client import AdlaClient
 from airflow_provider_scope.scope.jobs import NewJob, Related
 from airflow_provider_scope.stores.webhdfs import WebHdfsClient
-from airflow_provider_scope.waiting import outcome
 from tests.client.server import client_of
 
 ID = "d2a5c7d4-0d0f-4d4b-8a6c-2a0d5f1f3f10"
@@ -67,30 +66,6 @@ def test_another_script_under_the_same_id_is_refused_and_the_job_stays(tmp_path)
             client.submit(ID, other)
 
         assert client.get(ID).script == NEW.script
-
-
-def test_a_cancelled_job_ends_and_says_who_did_it(tmp_path):
-    with Emulator(tmp_path, **QUEUED) as emulator:
-        client = jobs(emulator)
-        client.submit(ID, NEW)
-        client.cancel(ID)
-        job = client.get(ID)
-
-    assert outcome(job) == "cancelled"
-    assert [error.error_id for error in job.errors] == ["I_USER_CJS_CANCELEDBYUSER"]
-    assert job.run_id == RUN
-
-
-def test_a_list_of_many_pages_has_every_job_once(tmp_path):
-    with Emulator(tmp_path, page_size=3, **QUEUED) as emulator:
-        client = jobs(emulator)
-        for n in range(10):
-            client.submit(f"00000000-0000-4000-8000-00000000000{n}", NEW)
-        listed = list(client.list("startswith(name,'fl') and state ne 'Ended'", "submitTime desc"))
-        first = list(client.list(top=4))
-
-    assert sorted(job.job_id[-1] for job in listed) == list("0123456789")
-    assert len(first) == 4
 
 
 def test_a_walk_over_pages_and_lost_answers_has_every_file_once(tmp_path):

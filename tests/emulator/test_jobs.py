@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 import requests
 
-from tests.emulator.conftest import MISSING, body
+from tests.emulator.conftest import body
 
 ORDER = ["New", "Compiling", "Queued", "Scheduling", "Starting", "Running", "Finalizing", "Ended"]
 
@@ -51,14 +51,6 @@ def test_case_02_states_only_move_forward_with_one_audit_record_each(recorded, c
     assert seen == sorted(seen, key=ORDER.index)
 
 
-def test_case_03_an_unknown_job_is_not_found(jobs):
-    answer = jobs.get(str(uuid.uuid4()))
-    assert answer.status_code == 404
-    assert answer.json() == {"error": {"code": "JobNotFound", "message": "Job is not found."}}
-    assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
-    assert uuid.UUID(answer.headers["x-ms-request-id"])
-
-
 def test_case_04_the_same_submission_twice_runs_once(recorded, jobs, clock):
     job_id = str(uuid.uuid4())
     first = jobs.put(job_id).json()
@@ -78,55 +70,21 @@ def test_case_04_the_same_submission_twice_can_be_made_a_conflict(recorded, jobs
     assert jobs.put(job_id).status_code == 409
 
 
-def test_case_05_another_script_under_the_same_id_is_a_conflict(jobs):
-    job_id = str(uuid.uuid4())
-    jobs.put(job_id, script='#DECLARE @x string = "first";')
-    answer = jobs.put(job_id, script='#DECLARE @x string = "second";')
-    assert answer.status_code == 409
-    assert answer.json()["error"]["code"] == "JobAlreadyExists"
-    assert jobs.get(job_id).json()["properties"]["script"] == '#DECLARE @x string = "first";'
-
-
-def test_case_06_a_job_whose_answer_was_lost_is_there(recorded, jobs):
-    recorded.set(faults=[{"kind": "drop_after", "op": "submit", "times": 1}])
-    job_id = str(uuid.uuid4())
-    with pytest.raises(requests.ConnectionError):
-        jobs.put(job_id)
-    assert jobs.until(job_id)["result"] == "Succeeded"
-    assert len(jobs.list().json()["value"]) == 1
-    assert recorded.counts()["jobs.executed"] == 1
-
-
-def test_case_06_a_job_whose_request_was_lost_is_not_there(recorded, jobs):
-    recorded.set(faults=[{"kind": "drop_before", "op": "submit", "times": 1}])
-    job_id = str(uuid.uuid4())
-    with pytest.raises(requests.ConnectionError):
-        jobs.put(job_id)
-    assert jobs.get(job_id).status_code == 404
-    assert recorded.counts()["fault.drop_before"] == 1
-
-
-def test_case_07_scope_jobs_need_the_preview_version(jobs):
-    path = f"/Jobs/{uuid.uuid4()}"
-    assert jobs.call("PUT", path, "2016-11-01", json=body()).status_code == 400
-    assert jobs.call("PUT", path, "2017-09-01-preview", json=body()).status_code == 200
-
-
 @pytest.mark.parametrize(
     ("path", "version", "payload"),
     [
         (f"/Jobs/{uuid.UUID(int=1)}", None, body()),
+        (f"/Jobs/{uuid.UUID(int=1)}", "2016-11-01", body()),
         (f"/Jobs/{uuid.UUID(int=1)}", "2017-09-01-preview", body(name="")),
         (f"/Jobs/{uuid.UUID(int=1)}", "2017-09-01-preview", body(script="")),
         ("/Jobs/not-a-guid", "2017-09-01-preview", body()),
-        (f"/Jobs/{uuid.UUID(int=1)}", "2017-09-01-preview", body(jobId=str(uuid.UUID(int=2)))),
         (f"/Jobs/{uuid.UUID(int=1)}", "2017-09-01-preview", body(tags={"a": 1})),
         (f"/Jobs/{uuid.UUID(int=1)}", "2017-09-01-preview", body(priority=0)),
         (f"/Jobs/{uuid.UUID(int=1)}", "2017-09-01-preview", body(degreeOfParallelism="2")),
         (f"/Jobs/{uuid.UUID(int=1)}", "2017-09-01-preview", [1]),
         (f"/Jobs/{uuid.UUID(int=1)}", "2017-09-01-preview", body(kind="USql")),
     ],
-    ids=["version", "name", "script", "id", "other id", "tags", "priority", "aus", "body", "type"],
+    ids=["no version", "version", "name", "script", "id", "tags", "priority", "aus", "body", "type"],
 )
 def test_case_08_a_malformed_submission_is_refused(jobs, path, version, payload):
     answer = jobs.call("PUT", path, version, json=payload)
@@ -195,32 +153,11 @@ def test_case_14_cancelling_again_changes_nothing(jobs, recorded):
     assert jobs.cancel(str(uuid.uuid4())).status_code == 404
 
 
-def test_case_15_a_script_that_fails_says_why(jobs):
-    job = jobs.until(jobs.put(script=MISSING).json()["jobId"])
-    assert job["result"] == "Failed"
-    error = job["errorMessage"][0]
-    assert error["message"] == "Input stream /a.ss does not exist."
-    assert error["errorId"]
-    assert (error["severity"], error["source"]) == ("Error", "USER")
-    assert job["properties"]["errorSource"] == "UserError"
-
-
 @pytest.fixture
 def waiting(recorded):
     """Jobs stay in the state Running, so that nothing moves by itself."""
     recorded.set(state_seconds={"Running": 3600})
     return recorded
-
-
-def test_case_18_a_filter_gives_the_exact_subset_however_it_is_encoded(waiting, jobs):
-    ended = jobs.put(name="m_ended").json()["jobId"]
-    jobs.cancel(ended)
-    jobs.put(name="m_running")
-    jobs.put(name="other")
-    text = "startswith(name,'m_') and state ne 'Ended'"
-    assert jobs.names(filter=text) == ["m_running"]
-    raw = f"{jobs.url}/Jobs?api-version=2017-09-01-preview&$filter={text.replace(' ', '%20')}"
-    assert [item["name"] for item in requests.get(raw, timeout=30).json()["value"]] == ["m_running"]
 
 
 def test_case_19_pages_have_no_gap_and_no_job_twice(recorded, jobs, clock):
@@ -262,6 +199,7 @@ def test_case_19_a_filter_that_jobs_leave_meanwhile_has_no_gap(waiting, jobs):
 def test_a_filter_compares_texts(waiting, jobs, text, names):
     for name in ("it's", "m_1", "m_2"):
         jobs.put(name=name)
+    jobs.cancel(jobs.put(name="m_ended").json()["jobId"])
     assert jobs.names(filter=text) == names
 
 

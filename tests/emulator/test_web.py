@@ -62,26 +62,14 @@ def test_a_port_that_is_taken_leaves_the_directory_free(emulator, tmp_path):
         assert other.port != emulator.port
 
 
-@pytest.mark.parametrize("prefix", ["", "/acct"])
-def test_a_path_may_begin_with_an_account(emulator, prefix):
+def test_a_path_may_begin_with_an_account(emulator):
     (emulator.account.root / "f").write_bytes(b"1")
-    job_id = Jobs(emulator.url).put().json()["jobId"]
-    jobs, files = Jobs(emulator.url + prefix), Files(emulator.url + prefix)
-    assert jobs.get(job_id).status_code == 200
-    assert files.names() == ["f"]
+    assert Files(emulator.url + "/acct").names() == ["f"]
 
 
 @pytest.mark.parametrize("path", ["", "/nothing", "/acct/nothing", "/Jobs/1/2/3"])
 def test_a_path_that_no_service_has_is_not_found(emulator, path):
     assert requests.get(f"{emulator.url}{path}", timeout=30).status_code == 404
-
-
-def test_a_link_to_the_next_page_keeps_the_account(emulator):
-    emulator.set(page_size=1)
-    jobs = Jobs(f"{emulator.url}/acct")
-    jobs.put()
-    jobs.put()
-    assert jobs.list().json()["nextLink"].startswith(f"{emulator.url}/acct/Jobs?")
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from airflow_provider_scope.emulator.csharp import arrow_type, date_format
+from airflow_provider_scope.emulator.csharp import date_format
 from airflow_provider_scope.emulator.parse import Assign, parse
-from airflow_provider_scope.emulator.query import compile_query
+from airflow_provider_scope.emulator.scripts import arrow_type, compile_query
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.scope.dialect import ScriptError
 
