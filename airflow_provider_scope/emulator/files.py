@@ -137,16 +137,16 @@ class Account:
 
 # ---- errors, as the service writes them ----
 
-_ERRORS = {
-    "AccessControlException": (403, "org.apache.hadoop.security"),
-    "BadOffsetException": (400, "org.apache.hadoop.fs.adl"),
-    "FileAlreadyExistsException": (403, "org.apache.hadoop.fs"),
-    "FileNotFoundException": (404, "java.io"),
-    "IOException": (403, "java.io"),
-    "IllegalArgumentException": (400, "java.lang"),
-    "UnsupportedOperationException": (400, "java.lang"),
+_STATUS = {
+    "AccessControlException": 403,
+    "BadOffsetException": 400,
+    "FileAlreadyExistsException": 403,
+    "FileNotFoundException": 404,
+    "IOException": 403,
+    "IllegalArgumentException": 400,
+    "UnsupportedOperationException": 400,
 }
-"""Exception -> its status, and its package in Java."""
+"""Exception -> the status of its answer."""
 _MADE_TO_FAIL = {401: "SecurityException", 403: "AccessControlException", 429: "ThrottledException"}
 """Status of a fault -> the exception with which the service reports it."""
 _FORBIDDEN = (
@@ -164,19 +164,14 @@ class RemoteError(Exception):
         self.exception = exception
 
     def response(self) -> Response:
-        status, package = _ERRORS[self.exception]
-        return error_response(status, self.exception, str(self), package)
+        return error_response(_STATUS[self.exception], self.exception, str(self))
 
 
-def error_response(status: int, exception: str, message: str, package: str = "java.lang") -> Response:
+def error_response(status: int, exception: str, message: str) -> Response:
     """Return an error as the service writes it, always with a length: a client does not parse others."""
-    headers = _headers()
-    remote = {
-        "exception": exception,
-        "message": f"{message} [{headers['x-ms-request-id']}][{timestamp()}]",
-        "javaClassName": f"{package}.{exception}",
-    }
-    return json_response(status, {"RemoteException": remote}, headers)
+    request_id = str(uuid.uuid4())
+    remote = {"exception": exception, "message": f"{message} [{request_id}][{timestamp()}]"}
+    return json_response(status, {"RemoteException": remote}, request_id=request_id)
 
 
 def _missing(parts: Parts) -> RemoteError:
@@ -273,7 +268,7 @@ class FilesService:
             raise RemoteError("BadOffsetException", f"OPEN {_BAD_OFFSET}")
         # Opened before the answer begins, since the file may have been deleted meanwhile.
         file = self._account.path(parts).open("rb")
-        headers = {**_headers(), "Content-Type": "application/octet-stream"}
+        headers = {"Content-Type": "application/octet-stream"}
         return Response(200, headers=headers, stream=_pieces(file, offset, _number(request, "length")))
 
     # ---- writing: written data show at once, whatever ``syncFlag`` says, and no lease locks a file ----
@@ -291,18 +286,16 @@ class FilesService:
             temporary.write_bytes(request.body)
             # Moved from another folder: nobody sees half a file, and the folder shows no temporary name.
             temporary.replace(path)
-        location = f"{request.origin}{request.path}?{request.raw_query}"
-        return Response(201, b"", {**_headers(), "Location": location})
+        return Response(201)
 
     def _append(self, request: Request, parts: Parts) -> Response:
         self._check_size(request)
         with self._lock:
             if _number(request, "offset") not in (None, self._file_size(parts)):
                 raise RemoteError("BadOffsetException", f"APPEND {_BAD_OFFSET}")
-            if request.body:
-                with self._account.path(parts).open("ab") as file:
-                    file.write(request.body)
-        return Response(200, b"", _headers())
+            with self._account.path(parts).open("ab") as file:
+                file.write(request.body)
+        return Response(200)
 
     def _mkdirs(self, _: Request, parts: Parts) -> Response:
         with self._lock:
@@ -465,15 +458,11 @@ def _page(entries: list[dict[str, Any]], token: str) -> Response:
 
 
 def _ok(payload: dict[str, Any]) -> Response:
-    return json_response(200, payload, _headers())
-
-
-def _headers() -> dict[str, str]:
-    return {"x-ms-request-id": str(uuid.uuid4())}
+    return json_response(200, payload)
 
 
 def _redirect(request: Request, flag: str) -> Response:
     """Send a plain WebHDFS client to the second step, which carries the data."""
     kept = [part for part in request.raw_query.split("&") if part.partition("=")[0].lower() != flag]
     location = f"{request.origin}{request.path}?{'&'.join([*kept, f'{flag}=true'])}"
-    return Response(307, b"", {**_headers(), "Location": location})
+    return Response(307, headers={"Location": location})

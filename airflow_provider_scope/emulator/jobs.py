@@ -69,8 +69,8 @@ class Job:
     order: int
     """Grows with every submission."""
     submitted: float
-    compile_error: dict[str, Any] | None = None
-    """Why the script cannot be compiled, as clients see it."""
+    error: dict[str, Any] | None = None
+    """Why it fails, as clients see it once it has ended; known from the start if it does not compile."""
     state: str = "New"
     result: str = "None"
     entered: float = 0.0
@@ -78,13 +78,8 @@ class Job:
     started: float | None = None
     ended: float | None = None
     audit: list[dict[str, Any]] = field(default_factory=list)
-    errors: list[dict[str, Any]] = field(default_factory=list)
     run: str = "no"
     """Whether its script was run: ``no``, ``begun`` or ``done``."""
-    failure: str = ""
-    """Why the script failed; empty if it did not."""
-    user_error: bool = True
-    """Whether the script is to blame for the failure; otherwise it is the emulator."""
     cancelled: bool = False
 
     def enter(self, state: str, now: float, details: str | None = None) -> None:
@@ -130,11 +125,10 @@ class JobStore:
 
     # ---- what clients ask for ----
 
-    def submit(
-        self, job_id: str, payload: dict[str, Any], compile_error: dict[str, Any] | None
-    ) -> dict[str, Any]:
+    def submit(self, job_id: str, payload: dict[str, Any], error: dict[str, Any] | None) -> dict[str, Any]:
         """Accept a job, or give the existing one with this id and body.
 
+        :param error: Why its script does not compile.
         :raises RejectedError: The id is in use for another job.
         """
         with self._changed:
@@ -147,7 +141,7 @@ class JobStore:
                 return full_json(existing)
             now = self._clock()
             order = max((job.order for job in self._jobs.values()), default=0) + 1
-            job = Job(job_id, payload, order, now, compile_error)
+            job = Job(job_id, payload, order, now, error)
             self._jobs[job_id] = self._active[job_id] = job
             self._enter(job, "New", now)
             self._controls.count("jobs.submitted")
@@ -177,7 +171,6 @@ class JobStore:
             if job.state != "Ended" and not job.cancelled:
                 job.cancelled = True
                 self._save(job)
-                self._controls.count("jobs.cancelled")
                 self._advance()
 
     def _job(self, job_id: str) -> Job:
@@ -222,7 +215,7 @@ class JobStore:
                 return False
             case "Running":
                 self._enter(job, "Finalizing", now)  # a script takes its own time
-            case "Compiling" if job.compile_error:
+            case "Compiling" if job.error:
                 self._end(job, now)
             case "Finalizing":
                 self._end(job, now)
@@ -256,43 +249,33 @@ class JobStore:
         self._pool.submit(self._execute, job, self._controls.job_faults(job.payload["name"]))
 
     def _execute(self, job: Job, faults: list[str]) -> None:
-        script = job.payload["properties"]["script"]
-        failure, user_error = "", False
+        error = None
         if "fail_job" in faults:
-            failure = "The job was made to fail before it ran."
+            error = _system_error("The job was made to fail before it ran.")
         else:
             self._controls.count("jobs.executed")
             try:
+                script = job.payload["properties"]["script"]
                 self._runner.execute(job.job_id, script, is_cancelled=lambda: job.cancelled)
             except ScriptFailedError as err:
-                failure, user_error = str(err), True
+                error = _error("E_EMULATOR_USER_SCRIPTFAILED", str(err))
             except Exception as err:  # noqa: BLE001 - whatever happens, the job must end
-                failure = f"{type(err).__name__}: {err}"
+                error = _system_error(f"{type(err).__name__}: {err}")
             if "fail_after_commit" in faults:
-                failure, user_error = "The job was made to fail after it ran.", False
+                error = _system_error("The job was made to fail after it ran.")
         with self._changed:
-            job.run, job.failure, job.user_error = "done", failure, user_error
+            job.run, job.error = "done", error
             self._save(job)
             self._advance()
             self._changed.notify_all()
 
     def _end(self, job: Job, now: float) -> None:
-        if job.cancelled:
-            job.result, job.errors = "Cancelled", [_CANCELLED]
-        elif job.compile_error:
-            job.result, job.errors = "Failed", [job.compile_error]
-        elif job.failure:
-            error_id = "E_EMULATOR_USER_SCRIPTFAILED" if job.user_error else "E_EMULATOR_SYSTEM_JOBFAILED"
-            source = "USER" if job.user_error else "SYSTEM"
-            job.result, job.errors = "Failed", [_error(error_id, job.failure, source=source)]
-        else:
-            job.result = "Succeeded"
-        detail = "CanceledByUser" if job.cancelled else job.result
-        job.enter("Ended", now, f"result:{detail}")
+        job.result = "Cancelled" if job.cancelled else "Failed" if job.error else "Succeeded"
+        details = "CanceledByUser" if job.cancelled else job.result
+        job.enter("Ended", now, f"result:{details}")
         job.ended = job.entered
         del self._active[job.job_id]
         self._save(job)
-        self._controls.count(f"jobs.ended.{job.result}")
 
     # ---- the records on disk ----
 
@@ -344,8 +327,8 @@ def basic_json(job: Job) -> dict[str, Any]:
 def full_json(job: Job) -> dict[str, Any]:
     """Return the fields of a job in the answer to a GET."""
     body = basic_json(job)
-    if job.errors:
-        body["errorMessage"] = job.errors
+    if job.result in ("Cancelled", "Failed"):
+        body["errorMessage"] = [_CANCELLED if job.cancelled else job.error]
     body["stateAuditRecords"] = [
         {"newState": entry["newState"], "timeStamp": timestamp(entry["time"])}
         | ({"details": entry["details"]} if "details" in entry else {})
@@ -379,6 +362,10 @@ def _error(error_id: str, message: str, **fields: Any) -> dict[str, Any]:
         "innerError": None,
         **fields,
     }
+
+
+def _system_error(message: str) -> dict[str, Any]:
+    return _error("E_EMULATOR_SYSTEM_JOBFAILED", message, source="SYSTEM")
 
 
 _CANCELLED = _error(
@@ -431,17 +418,17 @@ class JobsService:
         if request.param("api-version") != API_VERSION:
             raise RejectedError("InvalidApiVersion", f"Scope jobs need api-version {API_VERSION}.")
         if operation == "list":
-            return _json(200, page_of(self._store.items(), request, self._controls.now.page_size))
+            return json_response(200, page_of(self._store.items(), request, self._controls.now.page_size))
         job_id = _guid(path[1])
         if operation == "submit":
             payload = _read_submission(request.body)
             # Not when the job compiles: that would hold up the other jobs while a long script is read.
             error = compile_error(payload["properties"]["script"])
-            return _json(200, self._store.submit(job_id, payload, error))
+            return json_response(200, self._store.submit(job_id, payload, error))
         if operation == "get":
-            return _json(200, self._store.show(job_id))
+            return json_response(200, self._store.show(job_id))
         self._store.cancel(job_id)
-        return Response(200, b"", _headers())
+        return Response(200)
 
 
 def compile_error(script: str) -> dict[str, Any] | None:
@@ -450,20 +437,19 @@ def compile_error(script: str) -> dict[str, Any] | None:
         compile_script(script)
     except ScriptError as err:
         message = f"{_SYNTAX_ERROR}: {err.what}"
-        return _error(_SYNTAX_ERROR, message, description=err.what, component="CSC", lineNumber=err.line)
+        return _error(
+            _SYNTAX_ERROR,
+            message,
+            description=err.what,
+            resolution=err.do,
+            component="CSC",
+            lineNumber=err.line,
+        )
     return None
 
 
 def _error_response(status: int, code: str, message: str) -> Response:
-    return _json(status, {"error": {"code": code, "message": message}})
-
-
-def _json(status: int, payload: dict[str, Any]) -> Response:
-    return json_response(status, payload, _headers())
-
-
-def _headers() -> dict[str, str]:
-    return {"x-ms-request-id": str(uuid.uuid4())}
+    return json_response(status, {"error": {"code": code, "message": message}})
 
 
 def _read_submission(body: bytes) -> dict[str, Any]:

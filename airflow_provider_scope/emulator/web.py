@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -61,12 +62,14 @@ class Response:
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     stream: Iterable[bytes] | None = None
+    request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    """As clients show it, so that the service's own people find the request."""
 
 
-def json_response(status: int, payload: Any, headers: Mapping[str, str]) -> Response:
+def json_response(status: int, payload: Any, **fields: Any) -> Response:
     # Names of files may hold what is no valid Unicode.
     body = json.dumps(payload, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return Response(status, body, {**headers, "Content-Type": "application/json; charset=utf-8"})
+    return Response(status, body, {"Content-Type": "application/json; charset=utf-8"}, **fields)
 
 
 # ---- from a request to its service, with the faults on the way ----
@@ -210,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, response: Response) -> None:
         self.send_response(response.status)
-        for name, value in response.headers.items():
+        for name, value in {**response.headers, "x-ms-request-id": response.request_id}.items():
             self.send_header(name, value)
         if self.close_connection:
             self.send_header("Connection", "close")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_scope.emulator import Emulator, Fault
-from airflow_provider_scope.exceptions import JobMismatchError, ServiceOutcomeUnknownError
+from airflow_provider_scope.exceptions import JobMismatchError
 from airflow_provider_scope.scope.client import AdlaClient
 from airflow_provider_scope.scope.jobs import NewJob, Related
 from airflow_provider_scope.stores.webhdfs import WebHdfsClient
@@ -45,15 +45,6 @@ def test_a_submission_that_gets_lost_makes_one_job(tmp_path, duplicate_put, kind
 
     assert job.job_id == again.job_id == ID
     assert listed == [ID]
-
-
-def test_a_submission_whose_answers_all_get_lost_before_the_effect_stays_undecided(tmp_path):
-    with Emulator(tmp_path, faults=(Fault(kind="drop_before", op="submit"),)) as emulator:
-        client = jobs(emulator)
-        with pytest.raises(ServiceOutcomeUnknownError):
-            client.submit(ID, NEW)
-
-        assert client.get(ID) is None
 
 
 def test_another_script_under_the_same_id_is_refused_and_the_job_stays(tmp_path):

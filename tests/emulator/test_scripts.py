@@ -317,7 +317,8 @@ def test_a_script_with_a_syntax_error_ends_while_it_compiles(recorded, jobs):
         "starts with 'NONSENSE'",
         "description": "unknown-statement at line 2, column 1: no supported statement starts with 'NONSENSE'",
         "details": "",
-        "resolution": "",
+        "resolution": "use #DECLARE, @rows = …, or one that starts with SET, CREATE, ALTER, DECLARE, DELETE, "
+        "INSERT",
         "helpLink": "",
         "filePath": "",
         "lineNumber": 2,
