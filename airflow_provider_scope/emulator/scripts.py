@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import TableNotFoundError
 from pyarrow import csv, parquet
 
 from airflow_provider_scope.emulator.csharp import ExpressionReader, Value, condition
@@ -177,7 +176,7 @@ class ScriptRunner:
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self._locks: dict[Path, threading.Lock] = {}
+        self._tables = _Tables()
 
     def execute(self, job_id: str, script: str, is_cancelled: Callable[[], bool]) -> None:
         """Run a script to its end.
@@ -192,17 +191,48 @@ class ScriptRunner:
                 for statement, _ in compiled
                 if isinstance(statement, CreateTable | DeclareTable)
             }
-            run = _Run(self._account, job_id, is_cancelled)
+            run = _Run(self._account, self._tables, job_id, is_cancelled)
             with ExitStack() as locks:
                 # Always in the same order, so that two scripts on the same two tables do not deadlock.
                 for path in sorted(paths):
-                    locks.enter_context(self._locks.setdefault(path, threading.Lock()))
+                    locks.enter_context(self._tables.lock(path))
                 for number, (statement, query) in enumerate(compiled, start=1):
                     run.step(number, statement, query)
         except InputError as err:
             raise ScriptFailedError(err.what) from err
         except PathError as err:
             raise ScriptFailedError(str(err)) from err
+
+
+class _Tables:
+    """The tables that scripts use.
+
+    Opening a table reads its whole log, which takes longer the more jobs there were. Updating one that was
+    opened before reads only the new part.
+    """
+
+    def __init__(self) -> None:
+        self._locks: dict[Path, threading.Lock] = {}
+        self._open: dict[tuple[Path, int, int], DeltaTable] = {}
+
+    def lock(self, path: Path) -> threading.Lock:
+        return self._locks.setdefault(path, threading.Lock())
+
+    def open(self, path: Path) -> DeltaTable:
+        """Open a table, whose lock must be held.
+
+        :raises ScriptFailedError: The table does not exist.
+        """
+        try:
+            first_commit = (path / "_delta_log" / f"{0:020}.json").stat()
+        except FileNotFoundError as err:
+            raise ScriptFailedError(f"There is no table at {path.name}.") from err
+        # A table that was deleted and made again has another first commit.
+        key = (path, first_commit.st_ino, first_commit.st_mtime_ns)
+        if key not in self._open:
+            self._open[key] = DeltaTable(str(path))
+        self._open[key].update_incremental()
+        return self._open[key]
 
 
 class _Run:
@@ -213,12 +243,15 @@ class _Run:
     table, so a job commits once.
     """
 
-    def __init__(self, account: Account, job_id: str, is_cancelled: Callable[[], bool]) -> None:
+    def __init__(
+        self, account: Account, tables: _Tables, job_id: str, is_cancelled: Callable[[], bool]
+    ) -> None:
         self._account = account
+        self._tables = tables
         self._job_id = job_id
         self._is_cancelled = is_cancelled
         self._app = f"scope-job-{job_id}"
-        self._tables: dict[str, DeltaTable] = {}
+        self._paths: dict[str, Path] = {}
         self._declared: dict[str, tuple[Column, ...]] = {}
         """Table -> its columns as the script declares them."""
         self._rowsets: dict[str, pa.Table] = {}
@@ -231,10 +264,12 @@ class _Run:
         self._check_cancelled()
         match statement:
             case CreateTable():
+                self._paths[statement.name] = self._account.local(statement.location)
                 self._declared[statement.name] = statement.columns
-                self._tables[statement.name] = self._created(statement)
+                self._create(statement)
             case DeclareTable():
-                self._tables[statement.name] = self._opened(statement)
+                self._paths[statement.name] = self._account.local(statement.location)
+                self._table(statement.name)
             case Extract():
                 self._rowsets[statement.rowset] = _extract(self._account, statement)
             case Assign() if query:
@@ -278,32 +313,22 @@ class _Run:
         metadata = {"userMetadata": json.dumps({"scopeJobId": self._job_id})}
         return CommitProperties(custom_metadata=metadata, app_transactions=list(transactions))
 
-    def _created(self, statement: CreateTable) -> DeltaTable:
-        path = str(self._account.local(statement.location))
-        if DeltaTable.is_deltatable(path):
-            return DeltaTable(path)
-        return DeltaTable.create(
-            path,
-            Schema.from_arrow(_arrow_schema(statement.columns)),
-            mode="ignore",
-            partition_by=list(statement.partition_by) or None,
-            commit_properties=self._commit(),
-        )
-
-    def _opened(self, statement: DeclareTable) -> DeltaTable:
-        path = self._account.local(statement.location)
-        try:
-            return DeltaTable(str(path))
-        except TableNotFoundError as err:
-            raise ScriptFailedError(f"There is no table at {path.name}.") from err
+    def _create(self, statement: CreateTable) -> None:
+        path = str(self._paths[statement.name])
+        if not DeltaTable.is_deltatable(path):
+            DeltaTable.create(
+                path,
+                Schema.from_arrow(_arrow_schema(statement.columns)),
+                mode="ignore",
+                partition_by=list(statement.partition_by) or None,
+                commit_properties=self._commit(),
+            )
 
     def _table(self, name: str) -> DeltaTable:
-        table = self._tables.get(name)
-        if table is None:
+        path = self._paths.get(name)
+        if path is None:
             raise ScriptFailedError(f"Table {name} is not declared.")
-        # A script may have several names for a table, and has changed it by another one.
-        table.update_incremental()
-        return table
+        return self._tables.open(path)
 
 
 def _rows_to_insert(table: DeltaTable, statement: Insert, selected: pa.Table) -> pa.Table:

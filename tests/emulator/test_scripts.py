@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -192,6 +193,15 @@ def test_jobs_on_one_table_do_not_disturb_each_other(emulator, root):
     assert emulator.counts()["jobs.executed"] == 8
 
 
+def test_a_table_that_was_deleted_is_made_again(root, run):
+    write(root / "in/a.ss", 1)
+    write(root / "in/b.ss", 2)
+    assert run(script("/in/a.ss"))["result"] == "Succeeded"
+    shutil.rmtree(root / "lake")
+    assert run(script("/in/b.ss"))["result"] == "Succeeded"
+    assert rows(root) == [(2, "/in/b.ss")]
+
+
 SAME_TYPES = (
     'CREATE TABLE IF NOT EXISTS @t (a string, b string, n long?) LOCATION "{location}" '
     "OPTIONS (LAYOUT = DELTA);\n"
@@ -250,6 +260,15 @@ def test_a_column_is_added_once(emulator, root):
     assert [field.name for field in table.schema().fields] == ["a", "b", "n", "c"]
     assert [entry["operation"] for entry in table.history()].count("ADD COLUMN") == 1
     assert table.to_pyarrow_table()["c"].to_pylist() == [None] * 3
+
+
+def test_commits_of_others_between_two_jobs_are_seen(root, run):
+    write(root / "in/a.ss", 1)
+    run(script("/in/a.ss"))
+    DeltaTable(root / "lake/tables/orders").delete()
+    write(root / "in/b.ss", 2)
+    assert run(script("/in/b.ss"))["result"] == "Succeeded"
+    assert rows(root) == [(2, "/in/b.ss")]
 
 
 NESTED = (
