@@ -14,7 +14,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from airflow_provider_scope.emulator.scripts import ScriptFailedError, compile_script
 from airflow_provider_scope.emulator.web import DropConnection, Response, json_response, timestamp
@@ -510,6 +510,8 @@ _PASSES: dict[str, Callable[[str, str], bool]] = {
     "ne": operator.ne,
     "startswith": str.startswith,
 }
+_IS_NEWEST_FIRST = {"submitTime": False, "submitTime asc": False, "submitTime desc": True}
+"""Order -> whether the newest job is the first."""
 _QUERY = frozenset({"$filter", "$orderby", "$top", "$skiptoken", "api-version"})
 
 
@@ -525,16 +527,14 @@ def page_of(items: list[dict[str, Any]], request: Request, page_size: int) -> di
     if unknown:
         raise RejectedError("InvalidParameter", f"{unknown[0]} is not emulated.")
     is_listed = _filter(request.param("$filter") or "")
-    order = (request.param("$orderby") or "submitTime asc").split()
-    if order[0] != "submitTime" or order[1:] not in ([], ["asc"], ["desc"]):
-        raise RejectedError(
-            "InvalidParameter", "$orderby must be submitTime, submitTime asc or submitTime desc."
-        )
+    is_newest_first = _IS_NEWEST_FIRST.get(request.param("$orderby") or "submitTime")
+    if is_newest_first is None:
+        raise RejectedError("InvalidParameter", f"$orderby must be one of {', '.join(_IS_NEWEST_FIRST)}.")
     top = request.param("$top") or str(page_size)
     if not re.fullmatch("0*[1-9][0-9]{0,9}", top):
         raise RejectedError("InvalidParameter", "$top must be a number from 1.")
     size = min(int(top), page_size)
-    ordered = items[::-1] if order[1:] == ["desc"] else items
+    ordered = items[::-1] if is_newest_first else items
     after = request.param("$skiptoken")
     if after is not None:
         ids = [item["jobId"] for item in ordered]
@@ -545,8 +545,7 @@ def page_of(items: list[dict[str, Any]], request: Request, page_size: int) -> di
     answer: dict[str, Any] = {"value": remaining[:size]}
     if len(remaining) > size:
         kept = [(name, value) for name, value in request.query if name.lower() != "$skiptoken"]
-        pairs = [*kept, ("$skiptoken", remaining[size - 1]["jobId"])]
-        query = "&".join(f"{quote(name, safe='$')}={quote(value, safe='')}" for name, value in pairs)
+        query = urlencode([*kept, ("$skiptoken", remaining[size - 1]["jobId"])], safe="$", quote_via=quote)
         answer["nextLink"] = f"{request.origin}{request.path}?{query}"
     return answer
 
