@@ -62,13 +62,24 @@ def _constant(kind: str, value: Any) -> Value:
 
 # ---- reading ----
 
-_OPERATORS = (
-    *("=", "OR", "AND", "(NOT)", "?", "??", "||", "&&", "== !=", "< > <= >= IS", "+ -", "* / %"),
+_SIGNS = (
+    "=",
+    "OR",
+    "AND",
+    "(NOT)",
+    "?",
+    "??",
+    "||",
+    "&&",
+    "== !=",
+    "< > <= >= IS",
+    "+ -",
+    "* / %",
     "(unary)",
 )
-"""From those that bind most loosely to those that bind most tightly; a single ``=`` is there to be refused,
-and what has brackets stands before its operand."""
-_LEVELS = {sign: level for level, signs in enumerate(_OPERATORS) for sign in signs.split()}
+"""Operators, from those that bind most loosely to those that bind most tightly; those in brackets stand
+before their operand. A single ``=`` is there to be refused."""
+_LEVELS = {sign: level for level, signs in enumerate(_SIGNS) for sign in signs.split()}
 
 
 class ExpressionReader(TokenReader):

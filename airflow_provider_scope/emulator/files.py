@@ -275,8 +275,6 @@ class FilesService:
 
     def _create(self, request: Request, parts: Parts) -> Response:
         self._check_size(request)
-        if not parts:
-            raise RemoteError("IllegalArgumentException", "The root is not a file.")
         with self._lock:
             path = self._account.path(parts)
             if path.is_dir() or (path.exists() and not _flag(request, "overwrite")):
