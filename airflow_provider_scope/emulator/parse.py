@@ -402,22 +402,15 @@ class _Parser(TokenReader):
             refuse(first, "unknown-type", error.what, error.do)
 
     def value(self) -> Value:
-        is_negative = self.accept("-")
+        sign = -1 if self.accept("-") else 1
         token = self.advance()
-        if token.kind == "number":
-            value = self.number(token)
-            return -value if is_negative else value
-        if token.kind == "string" and not is_negative:
+        if token.kind == "number" and re.fullmatch(r"[\d.]+([eE][+-]?\d+)?", token.text):
+            return sign * (int(token.text) if token.text.isdigit() else float(token.text))
+        if sign > 0 and token.kind == "string":
             return token.value
-        if not token.is_keyword("true", "false") or is_negative:
-            self.fail("a string, a number, true or false", token)
+        if sign < 0 or not token.is_keyword("true", "false"):
+            self.fail("a string, a decimal number, true or false", token)
         return token.text == "true"
-
-    def number(self, token: Token) -> int | float:
-        text = token.text.rstrip("uUlLfFdDmM")
-        if not re.fullmatch(r"[\d.]+([eE][+-]?\d+)?", text):
-            self.fail("a decimal number", token)
-        return int(text) if text.isdigit() else float(text)
 
     def text_from(self, first: Token) -> str:
         """Return the text from a token to the newest one that was read."""
