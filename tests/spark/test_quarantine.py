@@ -431,6 +431,8 @@ def test_a_batch_that_is_given_up_leaves_nothing_aside(bench, monkeypatch):
 
     bench.run(entry, **orders(fence=True))
 
+    (newest,) = DeltaTable(str(bench.table)).history(1)
+    assert json.loads(newest["userMetadata"])["abandoned"] is True
     assert [row["batch"] for row in aside(bench)] == [0]
     assert [row["nr"] for row in bench.rows()] == [1]
 

@@ -11,8 +11,9 @@ from collections import Counter
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.exceptions import BadRecordError, InputError, MergeKeyError
 
@@ -332,6 +333,12 @@ def test_columns_of_parquet_that_are_unknown_or_of_another_type_are_rescued(benc
         ],
         key=str,
     )
+
+    # What is rescued is NULL in its column: of one that is NOT NULL in the table, its record is bad.
+    required = pa.schema([pa.field("nr", pa.int32(), nullable=False), pa.field("price", pa.decimal128(6, 2))])
+    write_deltalake(str(bench.table), required.empty_table())
+    good, bad = bench.sort(bench.batch(0, files[2]), format="parquet", columns=columns, **RESCUE)
+    assert (good, [row["rule"] for row in bad]) == ([], ["nr is NULL, and is NOT NULL in the table"])
 
 
 def test_a_batch_with_rescued_values_is_committed_with_their_counts_and_bad_ones_stop_it(bench):

@@ -75,6 +75,22 @@ def test_rows_that_tie_and_differ_are_refused_in_a_load_and_across_loads(bench: 
     assert stored(bench, "id", "at", "text") == [(7, 3, "z")]
 
 
+def test_of_rows_that_nothing_puts_in_order_the_same_one_counts_in_one_load_and_across_loads(
+    bench: Bench,
+) -> None:
+    write, ids = {**NEWEST, "dedup_sort": ["sort", "desc"]}, [*range(8)]
+    alike = {"at": [1] * 8, "sort": [1] * 8}
+    bench.make(id=ids, **alike, text=["a"] * 8)
+    load(bench, 1, write, id=ids, **alike, text=["b"] * 8)
+    across = stored(bench, "id", "text")
+
+    bench.table = bench.folder / "together"
+    both = bench.parquet("both.parquet", id=2 * ids, at=[1] * 16, sort=[1] * 16, text=["a"] * 8 + ["b"] * 8)
+    bench.run(bench.batch(0, both), write=write, table=f"file://{bench.table}")
+
+    assert stored(bench, "id", "text") == across
+
+
 def test_rows_of_before_there_was_a_sequence_are_the_oldest(bench: Bench) -> None:
     bench.make(id=[1, 2], text=["a", "b"])
     file = bench.parquet("1.parquet", id=[1], text=["new"], at=[date(2026, 1, 1)])
