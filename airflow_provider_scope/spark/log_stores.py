@@ -9,6 +9,7 @@ Spark's own compiler makes them in the driver: there is no jar to fetch, and non
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,17 +144,8 @@ def session_settings(spark: SparkSession, table: str) -> dict[str, str]:
     Beside each commit, Delta writes a file of checksums. On a disk, Hadoop's ``FileContext`` starts a
     program, ``readlink``, eight times to give it its name: about a sixth of the work of a small commit.
     """
-    if not table.startswith("file:"):
-        return {}
-    return {_MANAGER: next(name for name in _RENAMING if _has_class(spark, name))}
-
-
-def _has_class(spark: SparkSession, name: str) -> bool:
-    try:
-        _loader(spark).loadClass(name)
-    except Py4JJavaError:
-        return False
-    return True
+    names = [name for name in _RENAMING if table.startswith("file:") and _class(spark, name)]
+    return {_MANAGER: names[0]} if names else {}
 
 
 def _loader(spark: SparkSession) -> Any:
@@ -161,15 +153,25 @@ def _loader(spark: SparkSession) -> Any:
     return jvm.java.lang.Thread.currentThread().getContextClassLoader()
 
 
+def _class(spark: SparkSession, name: str) -> Any:
+    """Load a class; None if Java has none of this name."""
+    with suppress(Py4JJavaError):
+        return _loader(spark).loadClass(name)
+    return None
+
+
 def load_class(spark: SparkSession, name: str) -> Any:
-    """Compile one of our classes and load it, where Delta looks for it; return it."""
-    loader = _loader(spark)
-    if _has_class(spark, f"{_PACKAGE}.{name}"):  # of an application before this one, in the same JVM
-        return loader.loadClass(f"{_PACKAGE}.{name}")
+    """Load one of our classes where Delta looks for it, and return it.
+
+    It is compiled once: an application before this one, in the same JVM, may have done it.
+    """
+    full_name = f"{_PACKAGE}.{name}"
+    if loaded := _class(spark, full_name):
+        return loaded
     compiler = compiler_of(spark, _SOURCES[name])
     with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-classes-") as folder:
         file = Path(folder, _PACKAGE, f"{name}.class")
         file.parent.mkdir()
-        file.write_bytes(bytes(compiler.getBytecodes()[f"{_PACKAGE}.{name}"]))
-        loader.addURL(spark._jvm.java.io.File(folder).toURI().toURL())  # type: ignore[union-attr] # noqa: SLF001
-        return loader.loadClass(f"{_PACKAGE}.{name}")
+        file.write_bytes(bytes(compiler.getBytecodes()[full_name]))
+        _loader(spark).addURL(spark._jvm.java.io.File(folder).toURI().toURL())  # type: ignore[union-attr] # noqa: SLF001
+        return _loader(spark).loadClass(full_name)
