@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -30,22 +31,26 @@ _STREAMING = "org.apache.spark.sql.execution.streaming"
 _RENAMING = [f"{_STREAMING}.{part}FileSystemBasedCheckpointFileManager" for part in ("checkpointing.", "")]
 """Spark's class that gives a file its name by one rename, since 4.1 and before."""
 
-_SOURCES = {
-    # A complete file gets its name by a hard link: that refuses a name that exists, and shows all at once.
-    "LinkingLogStore": """
+_BASES = {"LinkingLogStore": "HDFSLogStore", "ConditionalLogStore": "S3SingleDriverLogStore"}
+"""Our class -> Delta's, which does all but what makes a commit."""
+_SOURCE = """
 package airflow_provider_scope;
 
+import java.io.ByteArrayOutputStream;
 import java.io.File;
 import java.io.FileOutputStream;
 import java.io.IOException;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.util.Iterator;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
 import org.apache.hadoop.fs.Path;
 
-public class LinkingLogStore extends io.delta.storage.HDFSLogStore {
-    public LinkingLogStore(Configuration conf) {
+public class $name extends io.delta.storage.$base {
+    public $name(Configuration conf) {
         super(conf);
     }
 
@@ -54,14 +59,26 @@ public class LinkingLogStore extends io.delta.storage.HDFSLogStore {
             super.write(path, actions, overwrite, conf);
             return;
         }
+        ByteArrayOutputStream text = new ByteArrayOutputStream();
+        while (actions.hasNext()) {
+            text.write(((String) actions.next() + "\\n").getBytes("UTF-8"));
+        }
+        create(path, text.toByteArray(), conf);
+    }
+
+    $create
+}
+"""
+_CREATE = {
+    # A complete file gets its name by a hard link: that refuses a name that exists, and shows all at once.
+    "LinkingLogStore": """
+    private void create(Path path, byte[] text, Configuration conf) throws IOException {
         File file = new File(path.toUri().getPath());
         File complete = new File(file.getParent(), "." + file.getName() + "." + UUID.randomUUID() + ".tmp");
         try {
             FileOutputStream stream = new FileOutputStream(complete);
             try {
-                while (actions.hasNext()) {
-                    stream.write(((String) actions.next() + "\\n").getBytes("UTF-8"));
-                }
+                stream.write(text);
                 stream.getFD().sync();
             } finally {
                 stream.close();
@@ -71,53 +88,27 @@ public class LinkingLogStore extends io.delta.storage.HDFSLogStore {
             complete.delete();
         }
     }
-}
 """,
-    # Hadoop's client can ask S3 to refuse what exists, since 3.4.2, but does so only if it is told.
+    # Hadoop's client can ask S3 to refuse what exists, since 3.4.2, but does so only if it is told: one that
+    # does not know the option refuses it.
     "ConditionalLogStore": """
-package airflow_provider_scope;
-
-import java.io.ByteArrayOutputStream;
-import java.io.IOException;
-import java.util.Iterator;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FSDataOutputStream;
-import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
-import org.apache.hadoop.fs.Path;
-
-public class ConditionalLogStore extends io.delta.storage.S3SingleDriverLogStore {
-    public ConditionalLogStore(Configuration conf) {
-        super(conf);
-    }
-
-    public void write(Path path, Iterator actions, Boolean overwrite, Configuration conf) throws IOException {
-        if (overwrite.booleanValue()) {
-            super.write(path, actions, overwrite, conf);
-            return;
-        }
-        // All of it first: a stream that is closed by an error would publish a part.
-        ByteArrayOutputStream text = new ByteArrayOutputStream();
-        while (actions.hasNext()) {
-            text.write(((String) actions.next() + "\\n").getBytes("UTF-8"));
-        }
+    private void create(Path path, byte[] text, Configuration conf) throws IOException {
         FSDataOutputStreamBuilder builder = path.getFileSystem(conf).createFile(path);
         builder.recursive();
         builder.overwrite(false);
-        // A client that does not know it refuses it.
         builder.must("fs.option.create.conditional.overwrite", true);
         try {
             FSDataOutputStream stream = (FSDataOutputStream) builder.build();
-            stream.write(text.toByteArray());
+            stream.write(text);
             stream.close();
         } catch (IOException err) {
             String kind = err.getClass().getSimpleName();
             if (kind.equals("RemoteFileChangedException") || kind.equals("FileAlreadyExistsException")) {
-                throw new java.nio.file.FileAlreadyExistsException(path.toString());
+                throw new FileAlreadyExistsException(path.toString());
             }
             throw err;
         }
     }
-}
 """,
 }
 
@@ -168,7 +159,8 @@ def load_class(spark: SparkSession, name: str) -> Any:
     full_name = f"{_PACKAGE}.{name}"
     if loaded := _class(spark, full_name):
         return loaded
-    compiler = compiler_of(spark, _SOURCES[name])
+    source = Template(_SOURCE).substitute(name=name, base=_BASES[name], create=_CREATE[name].strip())
+    compiler = compiler_of(spark, source)
     with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-classes-") as folder:
         file = Path(folder, _PACKAGE, f"{name}.class")
         file.parent.mkdir()
