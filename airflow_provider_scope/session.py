@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from airflow_provider_scope.delta.schema import TableSpec
 from airflow_provider_scope.delta.write_rules import Replace
 from airflow_provider_scope.engines.clock import now_ms
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import BatchNotInTableError, InputError
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.commands import Address
 from airflow_provider_scope.protocol.derived import AuditFiles
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from airflow_provider_scope.protocol.engine import More, Work
-    from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
+    from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry, TableIdentity
     from airflow_provider_scope.protocol.recovery import TableState
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.sources.cursor.spec import Cursor
@@ -144,7 +144,7 @@ def load(  # the arguments are the API
         if not (refresh and where is None):
             _abandon_open(log, audit, engine, table)
         report = execution.run(Request(table=table, max_batches=1, refresh=refresh, where=where))
-    record = report.batches[-1].record
+    record = _own_record(report, engine.load_id, table)
     changes = record.changes or {"inserted": record.rows or 0}
     return LoadResult(
         record.table_version,
@@ -152,6 +152,22 @@ def load(  # the arguments are the API
         changes.get("updated", 0),
         changes.get("deleted", 0),
         state_of(log),
+    )
+
+
+def _own_record(report: RunReport, load_id: str, table: str) -> CommitRecord:
+    """Return the record of a load's batch.
+
+    :raises BatchNotInTableError: Another load has abandoned it, or replaced all rows, in the meantime.
+    """
+    own = RowSlice(load_id).text()
+    for batch in report.batches:
+        if batch.slice_text == own and not batch.record.abandoned:
+            return batch.record
+    raise BatchNotInTableError(
+        f"Another load of {table} overtook this one, which was not committed.",
+        kept="the rows of the other load; none of this one are in the table",
+        do="load again; one load after the other is not overtaken",
     )
 
 

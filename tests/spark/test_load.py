@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.exceptions import CursorError, InputError, SchemaMismatchError, ScopeProviderError
+from airflow_provider_scope.exceptions import (
+    BatchNotInTableError,
+    CursorError,
+    InputError,
+    SchemaMismatchError,
+    ScopeProviderError,
+)
 from airflow_provider_scope.python_rows import converted
 from airflow_provider_scope.spark import load
 from airflow_provider_scope.spark import settings as spark_settings
@@ -28,6 +34,7 @@ from airflow_provider_scope.spark.writes import merge
 from airflow_provider_scope.specs import Cursor, Merge, Replace, Scd2
 from tests.conftest import COMPILED
 from tests.docs.pages import ROOT, blocks
+from tests.support.meanwhile import meanwhile
 from tests.support.python_values import EDGES, TYPES, is_same, values
 
 if TYPE_CHECKING:
@@ -355,3 +362,19 @@ def test_a_batch_is_joined_without_sorting_the_table(
     assert {join.split()[0] for join in ours} == {"ShuffledHashJoin"}
     assert "SortMergeJoin" in {join.split()[0] for join in sorted_}
     assert rows(tmp_path / "hashed") == rows(tmp_path / "sorted")
+
+
+@pytest.mark.parametrize("full_refresh", [False, True])
+def test_a_load_that_another_one_overtakes_says_so(spark: Any, tmp_path: Path, full_refresh: bool) -> None:
+    """Its batch is abandoned, or replaced, by the time that it would commit: it must not pass for loaded."""
+    table, other = str(tmp_path / "t"), spark.newSession()
+    load(spark, [{"a": 1}], table)
+    deed = meanwhile(lambda: load(other, [{"a": 2}], table, full_refresh=full_refresh))
+    spark.udf.register("meanwhile", deed, "bigint")
+
+    with pytest.raises(BatchNotInTableError, match="overtook this one"):
+        load(spark, spark.sql("SELECT meanwhile(id) AS a FROM range(3, 4)"), table)
+
+    assert rows(tmp_path / "t") == ([{"a": 2}] if full_refresh else [{"a": 1}, {"a": 2}])
+    load(spark, [{"a": 3}], table)
+    assert {"a": 3} in rows(tmp_path / "t")
