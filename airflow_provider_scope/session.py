@@ -11,7 +11,7 @@ import os
 import reprlib
 import uuid
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -295,6 +295,7 @@ class _Session(Engine):
     cursor: Cursor | None
     forgets: bool
     """Whether the load begins as if there were no state."""
+    fences_without_table: ClassVar[bool] = True
     load_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def probe(
@@ -316,7 +317,14 @@ class _Session(Engine):
 
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         target = self._target(work, fence=True)
-        commit_once(target.plan, target.log, entry, target.fence)
+        entry = replace(entry, mode="append", where=None)  # what the other load was to replace stays
+        commit_once(target.plan, target.log, entry, partial(self._fence, target))
+
+    def _fence(self, target: Target, transaction: Transaction) -> int | None:
+        """Close another load's batch; without a table, only the commit that makes it can do that."""
+        if target.log.metadata():
+            return target.fence(transaction)
+        return target.write(transaction, self.rows.limit(0), abandoned=True)
 
     def _write(self, target: Target, transaction: Transaction) -> int | None:
         if self.cursor is None:

@@ -86,12 +86,14 @@ class Target:
         *,
         deleted: DataFrame | None = None,
         keys: Keys | None = None,
+        abandoned: bool = False,
     ) -> int | None:
         """Commit the rows of a batch; its first one makes the table in the same transaction.
 
         :param notes: What the commit says of the batch beside that, for its record.
         :param deleted: Keys of rows that are to go, for a write that has keys: columns of their names.
         :param keys: As ``Batch.keys``.
+        :param abandoned: Whether there are no rows, for the batch is given up.
         :return: The table's version, or None if Delta skipped the write because the batch is there.
         :raises SchemaMismatchError: Before anything is written.
         :raises ConcurrentCommitError: Another writer committed in between.
@@ -132,7 +134,7 @@ class Target:
             )
             settings = {_WIDENS_BY_ITSELF: "always"} if evolution.widened else {}
             with self._noticing_changes_of(metadata), with_settings(self.spark, settings):
-                version = transaction.commit(WRITES[kind], batch, notes or {})
+                version = transaction.commit(WRITES[kind], batch, notes or {}, abandoned=abandoned)
             if metadata is None and (made := self.log.metadata()):
                 self._prepare(made)  # the properties that the writer does not take
             if version is not None and (summary := evolution.summary()):

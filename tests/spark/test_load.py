@@ -8,6 +8,7 @@ import re
 from collections import namedtuple
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import cycle, zip_longest
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -378,3 +379,45 @@ def test_a_load_that_another_one_overtakes_says_so(spark: Any, tmp_path: Path, f
     assert rows(tmp_path / "t") == ([{"a": 2}] if full_refresh else [{"a": 1}, {"a": 2}])
     load(spark, [{"a": 3}], table)
     assert {"a": 3} in rows(tmp_path / "t")
+
+
+@pytest.mark.parametrize("write", ["append", UPSERT, Scd2(merge_key="id")], ids=["append", "upsert", "scd2"])
+def test_a_first_load_cannot_commit_after_it_was_abandoned(spark: Any, tmp_path: Path, write: Any) -> None:
+    """There is no table yet that could tell it so: the later load makes it before its own rows are read."""
+    table, other = str(tmp_path / "t"), spark.newSession()
+    begun, abandoned, errors = Event(), Event(), list[Exception]()
+
+    def wait() -> None:
+        begun.set()
+        abandoned.wait()
+
+    def first() -> None:
+        try:
+            load(
+                spark,
+                spark.sql("SELECT wait(id) AS id, 'first' AS text, false AS gone FROM range(1)"),
+                table,
+                write,
+            )
+        except ScopeProviderError as err:
+            errors.append(err)
+
+    def end_first() -> None:
+        abandoned.set()
+        thread.join()
+
+    spark.udf.register("wait", meanwhile(wait), "bigint")
+    other.udf.register("end_first", meanwhile(end_first), "bigint")
+    thread = Thread(target=first)
+    thread.start()
+    begun.wait()
+    load(
+        other,
+        other.sql("SELECT end_first(id) AS id, 'later' AS text, false AS gone FROM range(1)"),
+        table,
+        write,
+    )
+
+    assert [type(err) for err in errors] == [BatchNotInTableError]
+    load(spark, [(7, "next", False)], table, write, schema=SCHEMA)
+    assert [(row["id"], row["text"]) for row in rows(tmp_path / "t")] == [(0, "later"), (7, "next")]
