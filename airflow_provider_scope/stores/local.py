@@ -157,14 +157,13 @@ class LocalStorage:
             raise _failed("delete", path, err) from err
 
 
-def _scan(folder: str, root: str, identity: tuple[int, int]) -> list[os.DirEntry[str]]:
+def _scan(folder: str, root: str, identity: tuple[int, int]) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return list(entries)
+            yield from entries  # one by one: each keeps its status, half a kilobyte
     except OSError as err:
-        if _was_deleted(folder, root, identity, err):
-            return []
-        raise _unreadable(folder, err) from err
+        if not _was_deleted(folder, root, identity, err):
+            raise _unreadable(folder, err) from err
 
 
 def _was_deleted(path: str, root: str, identity: tuple[int, int], err: OSError) -> bool:

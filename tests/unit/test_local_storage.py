@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import tempfile
+import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,6 +131,19 @@ def test_a_root_below_a_folder_that_this_user_may_not_enter_is_not_a_missing_one
     answer = as_nobody(lambda: paths(open_folder / "closed" / "in"))
 
     assert isinstance(answer, SourceUnreadableError)
+
+
+def test_a_folder_of_many_files_is_listed_in_little_memory(tmp_path: Path) -> None:
+    for number in range(3000):
+        (tmp_path / str(number)).touch()
+
+    tracemalloc.start()
+    count = sum(1 for _ in STORAGE.walk(f"file://{tmp_path}"))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert count == 3000
+    assert peak_bytes < 200_000  # an entry with its status takes 900 bytes
 
 
 def test_a_file_that_vanishes_while_its_folder_is_listed_is_not_there(tmp_path: Path) -> None:
