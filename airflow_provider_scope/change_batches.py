@@ -29,9 +29,9 @@ from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.spec import is_name
-from airflow_provider_scope.spark import feed
+from airflow_provider_scope.spark import feed, settings
 from airflow_provider_scope.spark.plan import Plan
-from airflow_provider_scope.spark.session import short_cause
+from airflow_provider_scope.spark.session import short_cause, with_settings
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri, open_storage
 from airflow_provider_scope.values import VersionSlice
 
@@ -118,7 +118,7 @@ def read_changes(
     reader = str(uuid.uuid4())
     storage.replace(f"{place}-reader", reader.encode())
     plan = Plan(pipeline="", table="", checkpoint=folder, batches=(), source=spec)
-    with _in_a_session():
+    with _in_a_session(), with_settings(spark, settings.OF_TABLES):
         data = feed.read(spark, plan, entry)
     return ChangeBatch(data, offered.first, offered.last, table, place, reader)
 

@@ -202,7 +202,7 @@ class TableGoneError(TableDivergedError):
 
 
 class TableRecreatedError(TableDivergedError):
-    """The table was dropped and created again since the newest record."""
+    """The table was dropped and created again, or replaced, since the newest record."""
 
 
 class TableBehindLogError(TableDivergedError):

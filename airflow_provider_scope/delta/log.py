@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -65,8 +65,8 @@ class OpenTable:
     delta: DeltaTable
     folder: Path
 
-    def commit_info(self, version: int) -> dict[str, Any] | None:
-        """Read a commit's ``commitInfo``; empty if it has none, None if the commit is no longer in the log.
+    def commit(self, version: int) -> DeltaCommit | None:
+        """Read what a commit says of itself and of the table; None if it is no longer in the log.
 
         The version is that of the file's name. deltalake's history counts only commits with a ``commitInfo``.
         """
@@ -74,7 +74,7 @@ class OpenTable:
             data = Path(path_of(str(self.folder), version)).read_bytes()
         except FileNotFoundError:
             return None
-        return parse(version, data, only=("commitInfo",)).info
+        return parse(version, data, only=("commitInfo", "metaData"))
 
 
 @contextmanager
@@ -243,7 +243,7 @@ def _open(location: str, path: Path) -> OpenTable | None:
 def _check_newest(location: str, table: OpenTable) -> None:
     """Refuse a newest commit that is damaged: deltalake takes an empty one for a version without changes."""
     try:
-        table.commit_info(table.delta.version())
+        table.commit(table.delta.version())
     except (OSError, DamagedCommitError) as err:
         raise unreadable(location, err) from err
 

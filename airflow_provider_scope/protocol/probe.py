@@ -13,13 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_scope.delta.commit import is_restore
 from airflow_provider_scope.delta.log import newest_commits, open_table, unreadable
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.expectations import RuleCount
 from airflow_provider_scope.protocol.bad_records import Quarantined
 from airflow_provider_scope.protocol.records import TableIdentity, notes
-from airflow_provider_scope.protocol.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
+from airflow_provider_scope.protocol.recovery import (
+    MISSING_TABLE,
+    NO_VERSION,
+    CommittedBatch,
+    Restored,
+    TableState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -103,12 +108,11 @@ def _state(
     txn = table.delta.transaction_version(app_id) if app_id else None
     is_expected = expected is not None and expected.table_id == table_id
     versions = range(version, since if is_expected else -1, -1)
-    history = {number: info for number in versions if (info := table.commit_info(number)) is not None}
+    commits = [commit for number in versions if (commit := table.commit(number)) is not None]
+    history = {commit.version: commit.info for commit in commits}
     if is_expected and len(history) < len(versions):
         raise _versions_cleaned_up(location, since, version)
-    restores = tuple(
-        _restore(number, info) for number, info in history.items() if is_restore(info.get("operation"))
-    )
+    restores = _restores(commits[::-1], table_id if is_expected else None)
     newest_restore = max(
         (r.version for r in restores), default=expected.restore_version if is_expected and expected else None
     )
@@ -178,9 +182,23 @@ def _metric(metrics: dict[str, Any], *names: str) -> int | None:
     return None
 
 
-def _restore(version: int, info: dict[str, Any]) -> Restored:
-    target = (info.get("operationParameters") or {}).get("version")
-    return Restored(version, int(target) if target not in (None, "", "null") else None)
+def _restores(commits: Iterable[DeltaCommit], table_id: str | None) -> tuple[Restored, ...]:
+    """Find the commits after which a table has the rows of an earlier version, or none of those before.
+
+    :param commits: The oldest first.
+    :param table_id: The table's id before them; None if it is not known.
+    """
+    restores = []
+    for commit in commits:
+        changed_id = None if commit.metadata is None else str(commit.metadata["id"])
+        if commit.is_restore:
+            target = (commit.info.get("operationParameters") or {}).get("version")
+            to_version = int(target) if target not in (None, "", "null") else None
+            restores.append(Restored(commit.version, to_version))
+        elif changed_id and table_id not in (None, changed_id):
+            restores.append(Restored(commit.version, NO_VERSION))  # CREATE OR REPLACE TABLE
+        table_id = changed_id or table_id
+    return tuple(restores)
 
 
 def _versions_cleaned_up(location: str, since: int, version: int) -> BatchOutcomeUnknownError:

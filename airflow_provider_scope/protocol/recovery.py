@@ -57,13 +57,18 @@ class CommittedBatch:
     """Versions of which one is the batch's, if that is all that the log tells; ``version`` is the newest."""
 
 
+NO_VERSION = -1
+"""The version of a table that does not exist."""
+
+
 @dataclass(frozen=True, slots=True)
 class Restored:
     """A RESTORE in the table's log: ``version`` brought back the rows of ``to_version``."""
 
     version: int
     to_version: int | None
-    """None if the RESTORE was to a timestamp: Delta's log then does not tell the version."""
+    """None if the RESTORE was to a timestamp: Delta's log then does not tell the version. ``NO_VERSION`` if
+    the table was replaced, as by CREATE OR REPLACE TABLE: log and transactions stay, and no row does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +177,14 @@ def check_identity(
     kind: type[TableDivergedError] = TableRestoredError
     if expected is None:
         message = (
-            f"The table {location} was restored (RESTORE at version {table_state.identity.restore_version}) "
-            "before the first record was written."
+            f"The table {location} was restored, or replaced by another one (version "
+            f"{table_state.identity.restore_version}), before the first record was written."
         )
     elif table_state.identity.table_id != expected.table_id:
         kind = TableRecreatedError
         message = (
-            f"The table {location} was dropped and created again: its id is {table_state.identity.table_id}, "
-            f"the newest record says {expected.table_id}."
+            f"The table {location} was dropped and created again, or replaced: its id is "
+            f"{table_state.identity.table_id}, the newest record says {expected.table_id}."
         )
     else:
         message = (

@@ -52,8 +52,6 @@ _MISSING = (
 _CAUSES = {
     "DELTA_(LOG_FILE_NOT_FOUND|VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG)": _MISSING[0],
     "FILE_NOT_EXIST|FileNotFoundException": _MISSING[1],
-    "BEYOND_DELETED_FILE_RETENTION": "it is older than delta.deletedFileRetentionDuration, and VACUUM may "
-    "have removed files of it",
     "DELTA_MISSING_CHANGE_DATA": "the feed was disabled for a while",
     "INCOMPATIBLE_(DATA_)?SCHEMA": (
         "the table's columns have changed, and not only by columns that were added"

@@ -74,9 +74,11 @@ EXACT = {
 OF_TABLES = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
-"""What the application sets then if a Delta table is its source: its format has one calendar alone. Files
-that an old Spark wrote by another one say so themselves."""
+"""What the application sets then if a Delta table is its source. The format has one calendar alone; files
+that an old Spark wrote by another one say so themselves. Delta refuses versions whose files VACUUM may have
+deleted; if it has, these files are an error when they are read."""
 EXACT_AT_START = {
     "spark.files.ignoreCorruptFiles": Setting("false", _SKIPPED),
     "spark.files.ignoreMissingFiles": Setting("false", _SKIPPED),

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.exceptions import ChangeFeedError, InputError, MergeKeyError
+from airflow_provider_scope.exceptions import (
+    ChangeFeedError,
+    InputError,
+    MergeKeyError,
+    TableRecreatedError,
+)
+from airflow_provider_scope.protocol import acceptance
+from airflow_provider_scope.spark.session import with_settings
 from tests.support import delta_statements, warm
 from tests.support.warm import SessionEngine
 
@@ -456,6 +463,42 @@ def test_days_that_java_had_left_out_come_as_they_are(spark: Any, tmp_path: Path
         assert pipe.rows(*names) == sorted((tuple(row[name] for name in names) for row in there), key=repr)
 
 
+def test_a_feed_goes_on_over_versions_that_others_made_hard_to_read(spark: Any, tmp_path: Path) -> None:
+    source = Source(
+        spark,
+        tmp_path,
+        "id INT, n INT, m INT",
+        **{
+            "delta.columnMapping.mode": "name",
+            "delta.enableTypeWidening": "true",
+            "delta.deletedFileRetentionDuration": "interval 0 hours",  # and nobody ran VACUUM
+        },
+    )
+    pipe = source.pipe(table={"schema_evolution": "widen"})
+    source.do("INSERT INTO @s VALUES (1, 1, 1), (2, 2, 2)")
+    pipe.run()
+
+    source.do("UPDATE @s SET n = 10 WHERE id = 1")
+    source.do("ALTER TABLE @s SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')")
+    source.do("DELETE FROM @s WHERE id = 2", "INSERT INTO @s VALUES (3, 3, 3)")
+    assert len(pipe.run().batches) == 2
+    assert pipe.rows() == [(1, 10, 1), (3, 3, 3)]
+
+    source.do("ALTER TABLE @s ALTER COLUMN n TYPE BIGINT", "INSERT INTO @s VALUES (4, 5000000000, 4)")
+    pipe.run()
+    wider = "SELECT CAST(id AS INT) AS id, 0L AS n, 6000000000 AS m FROM VALUES (1), (5) AS x(id)"
+    with with_settings(spark, {"spark.databricks.delta.typeWidening.allowAutomaticWidening": "always"}):
+        source.do(
+            f"MERGE WITH SCHEMA EVOLUTION INTO @s AS t USING ({wider}) AS s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+    source.do("DELETE FROM @s WHERE id = 3")
+    pipe.run()
+    rows = spark.read.format("delta").load(str(pipe.table))
+    assert dict(rows.dtypes) == {"id": "int", "n": "bigint", "m": "bigint"}
+    assert sorted(map(tuple, rows.collect())) == [(1, 0, 6 * 10**9), (4, 5 * 10**9, 4), (5, 0, 6 * 10**9)]
+
+
 def test_columns_that_change_where_they_are_not_mapped_are_refused(spark: Any, tmp_path: Path) -> None:
     plain = Source(spark, tmp_path / "plain")
     plain.do("INSERT INTO @s VALUES (1, 'a')")
@@ -463,6 +506,29 @@ def test_columns_that_change_where_they_are_not_mapped_are_refused(spark: Any, t
     other.option("overwriteSchema", "true").save(str(plain.path))
     with pytest.raises(ChangeFeedError, match="changes the type of 'id' from int to string"):
         plain.pipe("append").run()
+
+
+def test_a_target_that_was_replaced_is_loaded_anew_once_it_is_accepted(source: Source) -> None:
+    """Its log stays, with all transactions: as if a RESTORE had brought back no row."""
+
+    def refused_and_accepted(match: str) -> None:
+        with pytest.raises(TableRecreatedError, match=match):
+            pipe.run()
+        execution, request = pipe.execution()
+        acceptance.accept_table(execution.log, execution.engine, request.table)
+        pipe.run()
+
+    pipe = source.pipe()
+    source.do("INSERT INTO @s VALUES (1, 'a'), (2, 'b')")
+    pipe.run()
+    rows = "SELECT 9 AS id, 'of others' AS v"
+    source.spark.sql(f"CREATE OR REPLACE TABLE delta.`{pipe.table}` USING delta AS {rows}")
+    source.do("INSERT INTO @s VALUES (3, 'c')")
+    refused_and_accepted("created again, or replaced")
+    assert pipe.rows() == [(1, "a"), (2, "b"), (3, "c"), (9, "of others")]
+    source.spark.sql(f"RESTORE TABLE delta.`{pipe.table}` TO VERSION AS OF 0")
+    refused_and_accepted("its id is")
+    assert pipe.rows() == [(1, "a"), (2, "b"), (3, "c")]
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])

@@ -109,7 +109,7 @@ def test_a_column_that_lost_its_name_is_found_inside_of_others_too() -> None:
         inner = [field(2, names["inner"], "integer")]
         rows = {"type": "array", "elementType": {"type": "struct", "fields": inner}}
         fields = [field(1, names["outer"], "string"), field(3, "rows", rows)]
-        return replace(ON, schema=of_delta({"fields": fields}))
+        return replace(MAPPED, schema=of_delta({"fields": fields}))
 
     def field(number: int, name: str, kind: Any) -> dict[str, Any]:
         return {"name": name, "type": kind, "metadata": {"delta.columnMapping.id": number}}
@@ -122,11 +122,13 @@ def test_a_column_that_lost_its_name_is_found_inside_of_others_too() -> None:
         with pytest.raises(ChangeFeedError, match=said):
             feed_state.check_names("src", before, SourceCommit(version=1, metadata=named(**now)))
     feed_state.check_names("src", before, SourceCommit(version=1, metadata=named(outer="V w", inner="X")))
-    without = replace(ON, schema=of_delta({"fields": [field(1, "v w", "string")]}))
+    without = replace(MAPPED, schema=of_delta({"fields": [field(1, "v w", "string")]}))
     with pytest.raises(ChangeFeedError, match="drops the column 'rows'"):
         feed_state.check_names("src", before, SourceCommit(version=1, metadata=without))
     feed_state.check_names("src", without, SourceCommit(version=1, metadata=before))
     feed_state.check_names("src", None, SourceCommit(version=1, metadata=before))
+    unmapped = replace(ON, schema=schema(("v w", "string")))
+    feed_state.check_names("src", before, SourceCommit(version=1, metadata=unmapped))
 
 
 def test_a_name_that_stands_for_another_column_is_found_over_several_versions() -> None:
@@ -135,15 +137,17 @@ def test_a_name_that_stands_for_another_column_is_found_over_several_versions() 
             {"name": name, "type": "integer", "metadata": {"delta.columnMapping.id": number}}
             for number, name in columns
         ]
-        return replace(ON, schema=of_delta({"fields": fields}))
+        return replace(MAPPED, schema=of_delta({"fields": fields}))
 
     before = named((1, "id"), (2, "a"), (3, "b"))
+    unmapped = replace(ON, schema=schema(("id", "integer"), ("a", "integer")))
     for now in (named((1, "id"), (4, "A"), (3, "b")), named((1, "id"), (3, "a"), (2, "b"))):
-        with pytest.raises(ChangeFeedError, match="The name 'a' now stands for another column of src"):
-            feed_state.check_reused("src", before, now)
-    for now in (named((1, "id"), (3, "b")), named((3, "B"), (2, "c"), (1, "id"), (7, "d"))):
-        feed_state.check_reused("src", before, now)
-    feed_state.check_reused("src", None, before)
+        for told in ([None, now], [now, unmapped]):
+            with pytest.raises(ChangeFeedError, match="The name 'a' now stands for another column of src"):
+                feed_state.check_reused("src", before, commits(*told))
+    for now in (named((1, "id"), (3, "b")), named((3, "B"), (2, "c"), (1, "id"), (7, "d")), unmapped):
+        feed_state.check_reused("src", before, commits(now))
+    feed_state.check_reused("src", None, commits(before))
 
 
 def sized(*sizes: int) -> list[SourceCommit]:
@@ -197,11 +201,17 @@ def test_other_columns_are_refused_and_read_in_parts_where_columns_are_mapped() 
         cut(old, new)
     with pytest.raises(ChangeFeedError, match="Version 0 of src drops or renames the column 'v'") as caught:
         feed_state.cut("src", commits(ON), WIDER, max_commits=None, max_bytes=None, is_first=True)
-    assert "start_version=0" in str(caught.value)
+    assert "full_load=True" in str(caught.value)
+    assert "start_version" not in str(caught.value)  # the load would begin at that version again
+    with pytest.raises(ChangeFeedError, match="or start_version=1") as caught:
+        feed_state.cut("src", commits(None, OTHER), ON, max_commits=None, max_bytes=None, is_first=True)
     assert "full_refresh" not in str(caught.value)
+    assert cut(ON, OTHER, None) == 2  # all of it is read with the wider type
     mapped = replace(OTHER, is_mapped=True)
     assert cut(MAPPED, None, None, mapped, None) == 2
     assert cut(MAPPED, mapped, None) == 2
+    assert cut(MAPPED, None, ON, None) == 1  # nothing is read across the end of a mapping
+    assert cut(MAPPED, ON, None) == 2
 
 
 def line(**action: Any) -> str:

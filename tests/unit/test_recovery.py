@@ -131,7 +131,8 @@ def test_a_table_that_is_the_recorded_one_goes_on(found: TableState, expected: T
         pytest.param(
             TableState(U, 0, None, {}),
             T,
-            "The table file:///delta/t was dropped and created again: its id is u, the newest record says t.",
+            "The table file:///delta/t was dropped and created again, or replaced: its id is u, the newest "
+            "record says t.",
             id="recreated",
         ),
         pytest.param(

@@ -312,7 +312,7 @@ class ChangeRows(Source):
             self.source_log.metadata_before(first) if any(commit.metadata for commit in commits) else None
         )
         if state and self.goes_by_keys:
-            feed_state.check_reused(self.table, before, metadata)
+            feed_state.check_reused(self.table, before, commits)
         if state and self.goes_by_names:
             feed_state.check_names(self.table, before, commits[0])
         count = feed_state.cut(
@@ -327,7 +327,7 @@ class ChangeRows(Source):
             warning = feed_state.earlier_rows(self.table, first, replaces=replaces)
             report.warnings.setdefault("earlier rows", warning)
         self._report_lag(commits, count, metadata, report)
-        refusal = feed_state.other_columns(self.table, commits, before, metadata)
+        refusal = feed_state.other_columns(self.table, commits, before)
         if refusal and state and self.goes_by_names:
             warning = f"{refusal.what} The batch of that version will be refused: {refusal.do}"
             report.warnings.setdefault("other columns", warning)
@@ -378,7 +378,7 @@ class ChangeRows(Source):
         if any(commit.metadata for commit in commits):
             before = self.source_log.metadata_before(state.version + 1)
             feed_state.cut(self.table, commits, before, max_commits=None, max_bytes=None)
-            if refusal := feed_state.other_columns(self.table, commits, before, metadata):
+            if refusal := feed_state.other_columns(self.table, commits, before):
                 warnings.append(f"{refusal.what} A run that loads all columns will refuse that: {refusal.do}")
         lag = feed_state.lag_of(commits)
         return lag, [

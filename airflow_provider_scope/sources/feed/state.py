@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_scope.delta.commit import is_restore
-from airflow_provider_scope.delta.schema import Array, Kind, Map, Struct, of_delta, text
+from airflow_provider_scope.delta.schema import Array, Kind, Map, Struct, of_delta, text, wider
 from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError
 from airflow_provider_scope.values import counted, duration_text, iso_time
 
@@ -446,7 +446,7 @@ def _schema_end(
     """Return how many versions can be read with one schema.
 
     Spark reads a feed with the schema of the last version of the range if columns are mapped, else with the
-    newest schema of all.
+    newest schema of all. It reads nothing across the version that removed the mapping.
     """
     first_end = len(commits)
     previous = before
@@ -454,11 +454,16 @@ def _schema_end(
         now = commit.metadata
         if now is None:
             continue
-        difference = None if previous is None else _narrowed(previous.schema, now.schema)
-        if difference:
-            if not now.is_mapped:
-                raise _not_read_across(table, commit.version, difference, is_first=is_first)
-            if count:
+        if previous is not None:
+            difference = _narrowed(previous.schema, now.schema)
+            # A range that begins with wider types is read with these.
+            is_widened = difference and not _narrowed(previous.schema, now.schema, takes_wider=True)
+            if difference and not now.is_mapped and (count or not is_widened):
+                raise _not_read_across(
+                    table, commit.version, difference, is_first=is_first, is_widened=bool(is_widened)
+                )
+            is_unmapped = previous.is_mapped and not now.is_mapped
+            if count and (difference or is_unmapped):
                 first_end = min(first_end, count)
         previous = now
     return first_end
@@ -470,8 +475,8 @@ def check_names(table: str, before: Metadata | None, commit: SourceCommit) -> No
     :param before: The metadata before it; None if it is not known.
     :raises ChangeFeedError: A column is dropped or renamed.
     """
-    if before is None or commit.metadata is None:
-        return
+    if before is None or commit.metadata is None or not commit.metadata.is_mapped:
+        return  # to remove the mapping changes no name
     now = dict(_names(commit.metadata.schema))
     for number, old in _names(before.schema):
         new = now.get(number)
@@ -491,34 +496,36 @@ def check_names(table: str, before: Metadata | None, commit: SourceCommit) -> No
             )
 
 
-def check_reused(table: str, before: Metadata | None, newest: Metadata) -> None:
+def check_reused(table: str, before: Metadata | None, commits: Sequence[SourceCommit]) -> None:
     """Refuse a source in which a name stands for another column than it did, whatever the user selects.
 
     :param before: The metadata before what is loaded now; None if it is not known.
+    :param commits: All versions after that: the last ones may have no mapping any more, which would tell.
     :raises ChangeFeedError: A name stands for another column now.
     """
-    if before is None:
-        return
-    now = {name.lower(): number for number, name in _names(newest.schema)}
-    for number, name in _names(before.schema):
-        if now.get(name.lower(), number) != number:
-            raise ChangeFeedError(
-                f"The name {name!r} now stands for another column of {table} than when rows were loaded: "
-                "rows that do not change would keep the values of the old column.",
-                kept=KEPT,
-                do=START_OVER,
-            )
+    old = () if before is None else tuple(_names(before.schema))
+    for metadata in filter(None, (commit.metadata for commit in commits if old)):
+        now = {name.lower(): number for number, name in _names(metadata.schema)}
+        for number, name in old:
+            if now.get(name.lower(), number) != number:
+                raise ChangeFeedError(
+                    f"The name {name!r} now stands for another column of {table} than when rows were "
+                    "loaded: rows that do not change would keep the values of the old column.",
+                    kept=KEPT,
+                    do=START_OVER,
+                )
 
 
 def other_columns(
-    table: str, commits: Sequence[SourceCommit], before: Metadata | None, newest: Metadata
+    table: str, commits: Sequence[SourceCommit], before: Metadata | None
 ) -> ChangeFeedError | None:
     """Return the error for the first column that some versions drop, rename or replace by another one."""
+    changes = [commit for commit in commits if commit.metadata]
     try:
-        for commit in commits:
-            check_reused(table, before, newest)
+        for number, commit in enumerate(changes):
+            check_reused(table, before, changes[number:])
             check_names(table, before, commit)
-            before = commit.metadata or before
+            before = commit.metadata
     except ChangeFeedError as err:
         return err
     return None
@@ -539,10 +546,13 @@ def _names(kind: Kind, path: str = "") -> Iterator[tuple[int, str]]:
             yield from _names(kind.value, path)
 
 
-def _not_read_across(table: str, version: int, difference: str, *, is_first: bool) -> ChangeFeedError:
+def _not_read_across(
+    table: str, version: int, difference: str, *, is_first: bool, is_widened: bool
+) -> ChangeFeedError:
     advice = START_OVER
     if is_first:
-        advice = f"set full_load=True, which loads the rows as they are; or start_version={version}"
+        advice = "set full_load=True, which loads the rows as they are"
+        advice += f"; or start_version={version}" if is_widened else ""
     return ChangeFeedError(
         f"Version {version} of {table} {difference}: the feed cannot be read across this version, as the "
         "table has no column mapping (delta.columnMapping.mode = name).",
@@ -551,8 +561,11 @@ def _not_read_across(table: str, version: int, difference: str, *, is_first: boo
     )
 
 
-def _narrowed(old: Kind, new: Kind, path: str = "") -> str | None:
-    """Say in which column a type lacks what another one has; None if it has all of it."""
+def _narrowed(old: Kind, new: Kind, path: str = "", *, takes_wider: bool = False) -> str | None:
+    """Say in which column a type lacks what another one has; None if it has all of it.
+
+    :param takes_wider: Whether a wider type has all of it, too.
+    """
     match old, new:
         case Struct(), Struct():
             new_fields = new.by_name()
@@ -560,11 +573,15 @@ def _narrowed(old: Kind, new: Kind, path: str = "") -> str | None:
                 name = f"{path}.{field.name}" if path else field.name
                 if field.name.lower() not in new_fields:
                     return f"drops or renames the column {name!r}"
-                if difference := _narrowed(field.kind, new_fields[field.name.lower()].kind, name):
+                kind = new_fields[field.name.lower()].kind
+                if difference := _narrowed(field.kind, kind, name, takes_wider=takes_wider):
                     return difference
             return None
         case Array(), Array():
-            return _narrowed(old.element, new.element, path)
+            return _narrowed(old.element, new.element, path, takes_wider=takes_wider)
         case Map(), Map():
-            return _narrowed(old.key, new.key, path) or _narrowed(old.value, new.value, path)
+            parts = ((old.key, new.key), (old.value, new.value))
+            return next(filter(None, (_narrowed(*p, path, takes_wider=takes_wider) for p in parts)), None)
+        case str(), str() if takes_wider and wider(old, new) == new:
+            return None
     return None if old == new else f"changes the type of {path!r} from {text(old)} to {text(new)}"
