@@ -44,6 +44,12 @@ def manager_of(
     """
     if connection is not None and connection.conn_type == "livy":
         return Livy(connection)
+    if connection is not None and connection.conn_type != "spark":
+        raise InputError(
+            f"The connection {connection.conn_id} has the type {connection.conn_type!r}: expected spark or livy.",
+            kept="everything; nothing was read or written",
+            do="correct the connection, or name another one in `spark_conn_id`",
+        )
     mode, where = deploy_mode(connection, conf)
     if mode == "client":
         return None

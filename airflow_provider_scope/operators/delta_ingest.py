@@ -137,8 +137,10 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         **kwargs: Any,
     ) -> None:
         if mode_from(mode) == "incremental":
-            # Two runs at once are safe, but they would do the same work twice.
-            kwargs.setdefault("max_active_tis_per_dag", 1)
+            # Two runs at once are safe, but they would do the same work twice. An argument goes before
+            # the default_args of the Dag, where Airflow leaves this one for its own class.
+            default = (kwargs.get("default_args") or {}).get("max_active_tis_per_dag", 1)
+            kwargs.setdefault("max_active_tis_per_dag", default)
         check_names(type(self), kwargs)
         super().__init__(**kwargs)
         self.delta_location = delta_location

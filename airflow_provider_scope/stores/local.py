@@ -42,7 +42,10 @@ def canonical(location: str) -> str:
     if not path.startswith("/"):
         problem = "is relative, and workers do not run in your folder"
         do = f"write an absolute path, such as {os.path.abspath(path)!r}"  # noqa: PTH100 - text only
-        if location.startswith("dbfs:"):
+        if location in ("", "None"):
+            problem = "names no folder"
+            do = "write an absolute path; if it is a template or an XComArg, correct what gave this value"
+        elif location.startswith("dbfs:"):
             problem = "is in the file system of Databricks, which only its clusters see"
             do = (
                 "write the address of the storage that it stands for, such as "

@@ -136,6 +136,12 @@ LIVY = {"conn_type": "livy", "host": "127.0.0.1", "port": 1, "extra": {"http_ret
         ),
         pytest.param({**LIVY, "host": ""}, {}, "has host=", id="no host"),
         pytest.param({**YARN, "host": "mesos://a"}, {}, "the master mesos://a", id="an unknown manager"),
+        pytest.param(
+            {"conn_type": "http", "host": "a", "password": "canary-7f"},
+            {},
+            "The connection big has the type 'http': expected spark or livy.",
+            id="another type",
+        ),
     ],
 )
 def test_what_a_cluster_cannot_do_fails_for_good_before_anything_is_logged(

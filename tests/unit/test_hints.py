@@ -58,6 +58,7 @@ def test_a_format_of_another_reader_is_told_what_reads_it_here(kind: str, do: st
         ("dbfs:/mnt/t", "is in the file system of Databricks", "abfss://"),
         ("main.sales.orders", "is relative", "`DESCRIBE DETAIL main.sales.orders`"),
         ("sales.orders", "is relative", "`DESCRIBE DETAIL sales.orders`"),
+        ("None", "names no folder", "what gave this value"),
     ],
 )
 @pytest.mark.parametrize(

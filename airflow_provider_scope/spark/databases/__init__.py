@@ -132,7 +132,7 @@ def _refusal(state: str, name: str, cause: str) -> InputError | SourceUnreadable
 
     :param name: What is read, for messages.
     """
-    if "ClassNotFoundException" in cause:
+    if "ClassNotFoundException" in cause or "No suitable driver" in cause:
         return InputError(
             f"The database driver for reading {name} is missing: {cause}",
             kept=NO_ROW_WRITTEN,
