@@ -46,7 +46,8 @@ def manager_of(
         return Livy(connection)
     if connection is not None and connection.conn_type != "spark":
         raise InputError(
-            f"The connection {connection.conn_id} has the type {connection.conn_type!r}: expected spark or livy.",
+            f"The connection {connection.conn_id} has the type {connection.conn_type!r}: expected spark or "
+            "livy.",
             kept="everything; nothing was read or written",
             do="correct the connection, or name another one in `spark_conn_id`",
         )

@@ -237,9 +237,11 @@ def test_only_one_task_of_a_watermark_runs_at_a_time_and_as_many_intervals_as_ai
 
 
 def test_how_many_run_at_a_time_may_be_said_by_the_default_args_of_a_dag():
-    with DAG("parallel", default_args={"max_active_tis_per_dag": 3}):
-        assert an_operator(mode="incremental").max_active_tis_per_dag == 3
-        assert an_operator(mode="incremental", task_id="two", max_active_tis_per_dag=2).max_active_tis_per_dag == 2
+    with DAG("parallel", schedule=None, default_args={"max_active_tis_per_dag": 3}):
+        default = an_operator(mode="incremental", task_id="default")
+        own = an_operator(mode="incremental", task_id="own", max_active_tis_per_dag=2)
+
+    assert (default.max_active_tis_per_dag, own.max_active_tis_per_dag) == (3, 2)
 
 
 class BeganError(Exception):

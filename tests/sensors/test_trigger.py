@@ -77,7 +77,7 @@ def test_it_looks_at_least_10_seconds_apart_and_for_the_last_time_at_the_deadlin
 
     assert found == {
         "status": "timed out",
-        "text": f"0 files of 0 bytes in file://{tmp_path}; waiting for 1 files",
+        "text": f"0 files of 0 bytes in file://{tmp_path}; waiting for 1 file",
     }
     assert passing.waits == [10.0, 10.0, 5.0, 0.0]
 
@@ -93,6 +93,7 @@ def test_a_folder_that_must_be_there_is_a_failure_at_once(tmp_path, passing):
 
     assert found["status"] == "failed"
     assert found["error"]["type"] == "SourceNotFoundError"
+    assert "missing_root='wait'" in found["error"]["do"]
     assert passing.waits == [10.0]
 
 

@@ -138,7 +138,7 @@ def test_the_text_says_what_is_there_what_was_left_out_and_what_is_missing():
     )
 
     assert found.text == (
-        "1 files of 10 bytes in file:///in (1 loaded before, 1 left out: hidden name); waiting for 3 files, "
+        "1 file of 10 bytes in file:///in (1 loaded before, 1 left out: hidden name); waiting for 3 files, "
         "2,000 bytes, 30 s without a change, the last was 2 s ago"
     )
 

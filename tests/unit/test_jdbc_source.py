@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.databases import database_of
+from airflow_provider_scope.spark.databases import refusal_of
 from airflow_provider_scope.specs import Cursor, JdbcSource
 from airflow_provider_scope.specs.ingest import source_from
 
@@ -70,3 +71,10 @@ def test_a_database_that_shares_no_snapshot_is_not_read_in_parts(monkeypatch: py
             database_of("shop", parts=2)
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", "postgres://me@shop/sales")
     assert database_of("shop", parts=2).kind == "postgresql"
+
+
+def test_a_driver_that_does_not_know_the_url_is_missing_although_its_state_says_no_connection() -> None:
+    error = refusal_of("08001", "t", "java.sql.SQLException: No suitable driver")
+
+    assert isinstance(error, InputError)
+    assert "driver for reading t is missing" in error.what

@@ -30,6 +30,7 @@ from airflow_provider_scope.values import (
     Position,
     and_others,
     base_name,
+    counted,
     is_packed,
     is_readable,
     iso_time,
@@ -546,7 +547,7 @@ def arrived(
     remarks = [f"{loaded_count:,} loaded before"] if loaded_count else []
     remarks += [f"{count:,} left out: {reason}" for reason, count in sorted(listed.left_out.counts.items())]
     size = sum(file.size_bytes for file in files)
-    text = f"{len(files):,} files of {size:,} bytes in {', '.join(roots)}"
+    text = f"{counted(len(files), 'file')} of {counted(size, 'byte')} in {', '.join(roots)}"
     text += f" ({', '.join(remarks)})" if remarks else ""
     return Arrival(files, not lacking, f"{text}; waiting for {', '.join(lacking)}" if lacking else text)
 
@@ -562,9 +563,9 @@ def absent(sentence: str) -> Arrival:
 def _lacking(files: Sequence[FileEntry], requirements: Requirements, now_ms: int) -> list[str]:
     lacking = []
     if len(files) < requirements.min_files:
-        lacking.append(f"{requirements.min_files:,} files")
+        lacking.append(counted(requirements.min_files, "file"))
     if sum(file.size_bytes for file in files) < requirements.min_bytes:
-        lacking.append(f"{requirements.min_bytes:,} bytes")
+        lacking.append(counted(requirements.min_bytes, "byte"))
     if files and files[-1].modified_ms > now_ms - requirements.stable_for_ms:
         age = (now_ms - files[-1].modified_ms) / 1000
         lacking.append(

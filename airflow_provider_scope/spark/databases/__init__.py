@@ -102,7 +102,7 @@ def errors(spark: SparkSession, source: JdbcSource) -> Iterator[None]:
             ) from err
         value = refused_value(text)
         if value is None:
-            refusal = _refusal(_sql_state(err), name, short_cause(err))
+            refusal = refusal_of(_sql_state(err), name, short_cause(err))
             if refusal is None:
                 raise
             raise refusal from err
@@ -127,7 +127,7 @@ def _sql_state(err: Exception) -> str:
     return ""
 
 
-def _refusal(state: str, name: str, cause: str) -> InputError | SourceUnreadableError | None:
+def refusal_of(state: str, name: str, cause: str) -> InputError | SourceUnreadableError | None:
     """Make our error for an error of a driver; None if it is none of those that are known here.
 
     :param name: What is read, for messages.
