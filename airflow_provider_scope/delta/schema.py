@@ -264,10 +264,13 @@ class _Comparison:
     """Whether the table could take columns that do not fit."""
     could_widen: bool = False
     """Whether it could take types that do not fit, since they are wider."""
+    could_lack: bool = False
+    """Whether it could take rows that lack a column: NULL, or what the table computes."""
 
     def advice(self) -> str:
         mode = "widen" if self.could_widen else "add"
         changes = ["new columns"] * self.could_add + ["wider types"] * self.could_widen
+        changes += ["rows without some of its columns"] * self.could_lack
         takes = f'; or let the table take {" and ".join(changes)} with TableSpec(schema_evolution="{mode}")'
         return (
             "change the SELECT (name each column; CAST where a conversion is meant), or the table"
@@ -283,6 +286,8 @@ class _Comparison:
         for item in table.fields:
             column = selected.get(item.name.lower())
             if column is None:
+                is_needed = item.required or item.name.lower() in self.fixed
+                self.could_lack = self.could_lack or not is_needed
                 self.problems.append(f"{item.name} {text(item.kind)} is missing in the SELECT")
             elif not keeps_values(text(column.kind), text(item.kind)):
                 self.could_widen = self.could_widen or wider(text(item.kind), text(column.kind)) is not None
