@@ -37,7 +37,7 @@ def test_every_spelling_of_a_location_has_one_uri(location: str, expected: str) 
         ("data/in", "The location 'data/in' is relative"),
         ("./data", "The location './data' is relative"),
         ("~/data", "The location '~/data' is relative"),
-        ("", "The location '' is relative"),
+        ("", "The location '' names no folder"),
         ("file://host/data", "The location 'file://host/data' is relative"),
     ],
 )
