@@ -155,6 +155,18 @@ def missing_columns(rows: DataFrame, metadata: dict[str, Any]) -> list[str]:
     ]
 
 
+def computed_columns(rows: DataFrame, metadata: dict[str, Any] | None) -> dict[str, Column]:
+    """Return what the table computes for rows that lack a column, but for identities: name -> value."""
+    names = {name.lower() for name in rows.columns}
+    columns = [c for c in of_table(metadata).fields if c.name.lower() not in names] if metadata else []
+    return {
+        column.name: F.expr(expression).cast(column.dataType)
+        for column in columns
+        for key in COMPUTED
+        if isinstance(expression := column.metadata.get(key), str)
+    }
+
+
 def is_computed(column: T.StructField) -> bool:
     return any(key in column.metadata for key in COMPUTED)
 

@@ -121,7 +121,7 @@ class Target:
             padded = fitted.rows if fitted.makes_table else shaping.pad_chars(fitted.rows, lengths)
             batch = self._batch(
                 entry,
-                self._checked(entry, padded, fitted.partitions, creates=metadata is None),
+                self._checked(entry, padded, fitted.partitions, metadata),
                 creates=metadata is None,
                 partition_by=fitted.partitions if fitted.makes_table else None,
                 brings_columns=evolution.changes,
@@ -171,16 +171,21 @@ class Target:
         return Fitted(made, evolution, self._partitions_of(made.columns), makes_table=True)
 
     def _checked(
-        self, entry: OffsetEntry, rows: DataFrame, partitions: Sequence[str], *, creates: bool
+        self,
+        entry: OffsetEntry,
+        rows: DataFrame,
+        partitions: Sequence[str],
+        metadata: dict[str, Any] | None,
     ) -> DataFrame:
         """Let rows fail that Delta would store as others, or that lie outside of the range of the batch."""
         partitioned = {name.lower() for name in partitions}
         rows = rows.withColumns(
             {name: _kept(name, kind) for name, kind in rows.dtypes if name.lower() in partitioned}
         )
-        if entry.where and (entry.mode != "overwrite" or creates):
+        if entry.where and (entry.mode != "overwrite" or metadata is None):
             # A batch that replaces a range is checked by Delta; one that adds to it, or has none yet, is not.
-            return rows.where(_inside(entry.where))
+            checked = rows.withColumns(shaping.computed_columns(rows, metadata)).where(_inside(entry.where))
+            return checked.select(*[F.col(quoted(name)) for name in rows.columns])
         return rows
 
     def write_nothing(self, transaction: Transaction, notes: Mapping[str, Any]) -> int | None:

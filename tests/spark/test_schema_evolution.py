@@ -458,6 +458,22 @@ def test_a_row_that_lacks_the_column_of_the_range_lies_outside_of_it(bench):
     assert bench.rows() == [{"n": 1, "d": "mon"}, {"n": 2, "d": "tue"}]
 
 
+def test_a_range_of_what_the_table_computes_has_several_batches(bench):
+    make(
+        bench,
+        "n BIGINT, doubled BIGINT GENERATED ALWAYS AS (n * 2), given STRING DEFAULT 'none'",
+        "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')",
+    )
+    of_range = {"where": "doubled = 8 AND given = 'none'"}
+
+    bench.run(bench.batch(0, bench.parquet("a.parquet", n=[4]), mode="overwrite", **of_range), **ADD)
+    bench.run(bench.batch(1, bench.parquet("b.parquet", n=[4]), **of_range), **ADD)
+    error = bench.failure(bench.batch(2, bench.parquet("c.parquet", n=[5]), **of_range), **ADD)
+
+    assert "a row lies outside of the range that is replaced" in str(error)
+    assert bench.rows() == [{"n": 4, "doubled": 8, "given": "none"}] * 2
+
+
 def test_a_range_is_one_of_columns_that_the_table_has(bench):
     """Delta looks for the rows to remove before it adds the column."""
     bench.make(n=[1])
