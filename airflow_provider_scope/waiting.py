@@ -165,6 +165,8 @@ class JobWait(Generic[_J]):
     """Whether a job that the service does not know has ended; else its submission may still arrive."""
     running: str | None = field(default=None, repr=False)
     """The job that is waited for."""
+    timed_out: str | None = field(default=None, repr=False)
+    """The job that was cancelled here, since its time was over."""
 
     def wait(self, job_id: str, owner: str, until: Callable[[], bool] | None = None) -> Job | None:
         """Wait for a job's end, as long as a worker waits. One that takes too long is cancelled.
@@ -199,6 +201,7 @@ class JobWait(Generic[_J]):
             )
             if look.status != "waiting":
                 self.jobs.cancel_job(job_id)
+                self.timed_out = job_id
                 return self.await_end(job_id)
             if until and until():
                 return job

@@ -265,12 +265,11 @@ class ClusterEngine(PlanEngine):
             events.batch_count += len(given)
             for event in lines:
                 events.take(event)
-            events.check(f"The application's name is {begun.name}")
-            if (
-                events.done < events.batch_count
-                and has_ended
-                and (job is None or outcome(job) != "succeeded")
-            ):
+            has_failed = has_ended and (job is None or outcome(job) != "succeeded")
+            is_unfinished = has_failed and events.done < events.batch_count
+            if not (is_unfinished and self.wait.timed_out):  # else it tells how it was torn down
+                events.check(f"The application's name is {begun.name}")
+            if is_unfinished:
                 raise self._failure(begun.name, job)
             seqs.update(given)
             entries = [entry for entry in entries if entry.seq not in seqs] or (more() if more else ())
@@ -325,7 +324,7 @@ class ClusterEngine(PlanEngine):
         :param job: What the manager says of it; None if it has forgotten it.
         """
         subject = f"The application {name} on {self.settings.spark_conn_id}"
-        if self.wait.is_over_time():
+        if self.wait.timed_out:
             return SparkJobFailedError(
                 f"The task's execution_timeout has run out; {subject[0].lower()}{subject[1:]} was ended.",
                 kept=KEPT,

@@ -86,7 +86,11 @@ class FolderManager:
 
     def cancel_job(self, job_id: str) -> None:
         def effect() -> None:
-            self._write(job_id, {**self._read(job_id), "result": "Cancelled"})
+            state = self._read(job_id)
+            torn_down = SparkJobFailedError("The DAGScheduler is null.", kept="", do="look")
+            place = plans.path(state["first"], state["number"])
+            self._tell(place, {"event": "failed", "error": torn_down.to_dict()})
+            self._write(job_id, {**state, "result": "Cancelled"})
 
         self._at_gate(Call(f"cancel {self._short(job_id)}", writes=True), effect)
 

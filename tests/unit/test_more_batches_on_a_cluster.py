@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import JobRunningError, ScopeJobFailedErr
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.stores.protocol import Store
 from tests.crash import cluster_world
-from tests.crash.cluster_world import ClusterInTurnWorld
+from tests.crash.cluster_world import ClusterInTurnWorld, ClusterWorld
 from tests.crash.world import DeltaWorld
 from tests.support.faulty_storage import DiedError, Gate, after, before, die, open_gate
 from tests.support.numbers import row_of
@@ -233,3 +233,18 @@ def test_a_task_over_its_time_gives_no_further_plan_and_ends_the_application(clu
     assert "0.2" not in cluster.plans()
     cluster.run()
     cluster.check()
+
+
+def test_how_an_application_over_its_time_was_torn_down_is_not_why_it_failed(tmp_path: Path) -> None:
+    world = ClusterWorld(tmp_path)
+    for number in range(BATCHES):
+        world.drop(f"{number}", at=100 - number)
+    engine = world.engine(open_gate)
+    submitted = tmp_path / "manager"
+    engine.wait = replace(engine.wait, deadline=50.0, clock=lambda: 100.0 if submitted.exists() else 0.0)
+
+    with pytest.raises(SparkJobFailedError, match="execution_timeout has run out; the application"):
+        DeltaWorld.run(world, open_gate, engine=engine)
+
+    world.run()
+    assert list(world.rows().values()) == [1] * 2 * BATCHES
