@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.exceptions import SourceFileChangedError
+from airflow_provider_scope.exceptions import InputError, SourceFileChangedError
 from airflow_provider_scope.protocol.seen import History, Tally
 from airflow_provider_scope.sources.files.discovery import (
     candidates,
@@ -62,6 +62,22 @@ def test_files_in_a_hidden_folder_below_all_their_roots_are_not_complete_yet(pat
 
     assert [file.path for file in found.files] == ([] if reason else [path])
     assert found.left_out.names == ({reason: [path]} if reason else {})
+
+
+@pytest.mark.parametrize(
+    "pick", [candidates, lambda listing, rules, roots: new_candidates(listing, rules, roots, History())]
+)
+@pytest.mark.parametrize("table", ["file:///in", "file:///in/table"])
+def test_new_data_files_of_a_delta_table_are_refused(pick: Any, table: str) -> None:
+    """OPTIMIZE of a folder that became a table would double its rows."""
+    log = FileEntry(1_000, f"{table}/_delta_log/00000000000000000000.json", 10)
+    beside = [FileEntry(1_000, f"{table}/a.csv", 10), FileEntry(1_000, "file:///in/table2/b.parquet", 10)]
+    data = FileEntry(1_000, f"{table}/day=1/part-0.parquet", 10)
+
+    if table != "file:///in":
+        assert pick([*beside, log], rules(), ("file:///in",)).files
+    with pytest.raises(InputError, match=f"is a data file of the Delta table {table}: OPTIMIZE"):
+        pick([data, *beside, log], rules(), ("file:///in",))
 
 
 @pytest.mark.parametrize(

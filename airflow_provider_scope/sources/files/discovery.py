@@ -31,6 +31,7 @@ from airflow_provider_scope.values import (
     and_others,
     base_name,
     counted,
+    is_below,
     is_packed,
     is_readable,
     iso_time,
@@ -130,6 +131,7 @@ def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] 
     A file that appears twice (roots that overlap) counts once.
 
     :param roots: The folders that were listed; a hidden folder below them holds no results.
+    :raises InputError: A result is a data file of a Delta table.
     """
     everything = {file.path: file for file in listing}
     selection = _Selection(rules, roots, _Streams(everything))
@@ -148,6 +150,7 @@ def new_candidates(
 
     :param roots: The folders that are listed; none lies below another.
     :return: None if there is a structured stream: what belongs to it, only a whole listing tells.
+    :raises InputError: As ``candidates``.
     """
     selection = _Selection(rules, roots, _Streams({}))
     kept, names = dict[str, FileEntry](), list[str]()
@@ -174,9 +177,13 @@ class _Selection:
         self.unfit, self.held = Tally(), list[tuple[Reason, FileEntry]]()
         self.newest: FileEntry | None = None
         self.matched = 0
+        self.tables = set[str]()
+        """Delta tables among the folders."""
 
     def takes(self, file: FileEntry) -> bool:
         """Return whether a file holds rows for this run; count it if it matches and does not."""
+        if "/_delta_log/" in file.path:
+            self.tables.add(file.path.partition("/_delta_log/")[0])
         name = base_name(file.path)
         if not any(pattern.search(name) for pattern in self.patterns) or self.streams.is_part(file.path):
             return False
@@ -202,10 +209,25 @@ class _Selection:
         :param kept: The results, oldest first.
         :param listed: How many files the listing held.
         :param names: Names of files, for when none matches.
+        :raises InputError: A result is a data file of a Delta table.
         """
+        _refuse_tables(self.tables, kept)
         unmatched = () if self.matched else tuple(map(printable, _first_names(names)))
         held = tuple(self.held)
         return Candidates(tuple(kept), self.unfit, held, listed, self.matched, self.newest, unmatched)
+
+
+def _refuse_tables(tables: Collection[str], kept: Iterable[FileEntry]) -> None:
+    for file in kept if tables else ():
+        table = next((table for table in tables if is_below(file.path, (table,))), None)
+        if table and file.path.endswith(".parquet"):
+            raise InputError(
+                f"{printable(file.path)} is a data file of the Delta table {printable(table)}: OPTIMIZE "
+                "writes the same rows into new files, and deleted rows stay in old ones.",
+                kept="the table and all records; nothing was read or written",
+                do="read the Delta table by TableSource or CdfSource; or take its folder out of the roots. "
+                "If it is no table any more, rename its _delta_log",
+            )
 
 
 def _first_names(names: Iterable[str]) -> list[str]:
