@@ -14,6 +14,7 @@ from airflow_provider_scope.sources.files.discovery import (
     is_hidden,
     new_candidates,
     not_loaded_again,
+    refuse_tables,
     unseen,
 )
 from airflow_provider_scope.values import FileEntry, Position
@@ -75,9 +76,9 @@ def test_new_data_files_of_a_delta_table_are_refused(pick: Any, table: str) -> N
     data = FileEntry(1_000, f"{table}/day=1/part-0.parquet", 10)
 
     if table != "file:///in":
-        assert pick([*beside, log], rules(), ("file:///in",)).files
+        refuse_tables(pick([*beside, log], rules(), ("file:///in",)))
     with pytest.raises(InputError, match=f"is a data file of the Delta table {table}: OPTIMIZE"):
-        pick([data, *beside, log], rules(), ("file:///in",))
+        refuse_tables(pick([data, *beside, log], rules(), ("file:///in",)))
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ class Candidates:
     newest: FileEntry | None
     unmatched: tuple[str, ...] = ()
     """Some names of files, if none matches a pattern."""
+    tables: frozenset[str] = frozenset()
+    """Delta tables among the folders that were listed, by their logs."""
 
     @property
     def left_out(self) -> Tally:
@@ -131,7 +133,6 @@ def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] 
     A file that appears twice (roots that overlap) counts once.
 
     :param roots: The folders that were listed; a hidden folder below them holds no results.
-    :raises InputError: A result is a data file of a Delta table.
     """
     everything = {file.path: file for file in listing}
     selection = _Selection(rules, roots, _Streams(everything))
@@ -150,7 +151,6 @@ def new_candidates(
 
     :param roots: The folders that are listed; none lies below another.
     :return: None if there is a structured stream: what belongs to it, only a whole listing tells.
-    :raises InputError: As ``candidates``.
     """
     selection = _Selection(rules, roots, _Streams({}))
     kept, names = dict[str, FileEntry](), list[str]()
@@ -178,7 +178,6 @@ class _Selection:
         self.newest: FileEntry | None = None
         self.matched = 0
         self.tables = set[str]()
-        """Delta tables among the folders."""
 
     def takes(self, file: FileEntry) -> bool:
         """Return whether a file holds rows for this run; count it if it matches and does not."""
@@ -209,16 +208,28 @@ class _Selection:
         :param kept: The results, oldest first.
         :param listed: How many files the listing held.
         :param names: Names of files, for when none matches.
-        :raises InputError: A result is a data file of a Delta table.
         """
-        _refuse_tables(self.tables, kept)
         unmatched = () if self.matched else tuple(map(printable, _first_names(names)))
         held = tuple(self.held)
-        return Candidates(tuple(kept), self.unfit, held, listed, self.matched, self.newest, unmatched)
+        return Candidates(
+            tuple(kept),
+            self.unfit,
+            held,
+            listed,
+            self.matched,
+            self.newest,
+            unmatched,
+            frozenset(self.tables),
+        )
 
 
-def _refuse_tables(tables: Collection[str], kept: Iterable[FileEntry]) -> None:
-    for file in kept if tables else ():
+def refuse_tables(candidates: Candidates) -> None:
+    """Refuse data files of Delta tables as files to load.
+
+    :raises InputError: As said.
+    """
+    tables = candidates.tables
+    for file in candidates.files if tables else ():
         table = next((table for table in tables if is_below(file.path, (table,))), None)
         if table and file.path.endswith(".parquet"):
             raise InputError(

@@ -197,11 +197,13 @@ class Files(Source):
                         self._logged[file.path] = file
                     yield file
 
+        candidates = None
         if loaded is not None:
-            new = discovery.new_candidates(listing(), self.rules, self.roots, loaded)
-            if new:
-                return new
-        return discovery.candidates(listing(), self.rules, self.roots)
+            candidates = discovery.new_candidates(listing(), self.rules, self.roots, loaded)
+        if candidates is None:
+            candidates = discovery.candidates(listing(), self.rules, self.roots)
+        discovery.refuse_tables(candidates)
+        return candidates
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingFiles:
         """Leave out, by path, what the log holds; with ``late_files="skip"`` by time."""
