@@ -236,8 +236,7 @@ def refuse_tables(candidates: Candidates) -> None:
                 f"{printable(file.path)} is a data file of the Delta table {printable(table)}: OPTIMIZE "
                 "writes the same rows into new files, and deleted rows stay in old ones.",
                 kept="the table and all records; nothing was read or written",
-                do="read the Delta table by TableSource or CdfSource; or take its folder out of the roots. "
-                "If it is no table any more, rename its _delta_log",
+                do="read the Delta table by TableSource or CdfSource; or take its folder out of the roots",
             )
 
 
