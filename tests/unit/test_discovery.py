@@ -14,9 +14,9 @@ from airflow_provider_scope.sources.files.discovery import (
     is_hidden,
     new_candidates,
     not_loaded_again,
-    refuse_tables,
     unseen,
 )
+from airflow_provider_scope.sources.files.source import refuse_tables
 from airflow_provider_scope.values import FileEntry, Position
 from tests.support.values import a_file, below_in, rules
 

@@ -31,7 +31,6 @@ from airflow_provider_scope.values import (
     and_others,
     base_name,
     counted,
-    is_below,
     is_packed,
     is_readable,
     iso_time,
@@ -210,34 +209,8 @@ class _Selection:
         :param names: Names of files, for when none matches.
         """
         unmatched = () if self.matched else tuple(map(printable, _first_names(names)))
-        held = tuple(self.held)
-        return Candidates(
-            tuple(kept),
-            self.unfit,
-            held,
-            listed,
-            self.matched,
-            self.newest,
-            unmatched,
-            frozenset(self.tables),
-        )
-
-
-def refuse_tables(candidates: Candidates) -> None:
-    """Refuse data files of Delta tables as files to load.
-
-    :raises InputError: As said.
-    """
-    tables = candidates.tables
-    for file in candidates.files if tables else ():
-        table = next((table for table in tables if is_below(file.path, (table,))), None)
-        if table and file.path.endswith(".parquet"):
-            raise InputError(
-                f"{printable(file.path)} is a data file of the Delta table {printable(table)}: OPTIMIZE "
-                "writes the same rows into new files, and deleted rows stay in old ones.",
-                kept="the table and all records; nothing was read or written",
-                do="read the Delta table by TableSource or CdfSource; or take its folder out of the roots",
-            )
+        held, tables = tuple(self.held), frozenset(self.tables)
+        return Candidates(tuple(kept), self.unfit, held, listed, self.matched, self.newest, unmatched, tables)
 
 
 def _first_names(names: Iterable[str]) -> list[str]:

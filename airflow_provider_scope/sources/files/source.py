@@ -202,7 +202,7 @@ class Files(Source):
             candidates = discovery.new_candidates(listing(), self.rules, self.roots, loaded)
         if candidates is None:
             candidates = discovery.candidates(listing(), self.rules, self.roots)
-        discovery.refuse_tables(candidates)
+        refuse_tables(candidates)
         return candidates
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingFiles:
@@ -262,6 +262,23 @@ class PendingFiles:
         self.highest = batch.highest
         self.start += len(files)
         return batch
+
+
+def refuse_tables(candidates: Candidates) -> None:
+    """Refuse data files of Delta tables as files to load.
+
+    :raises InputError: As said.
+    """
+    tables = candidates.tables
+    for file in candidates.files if tables else ():
+        table = next((table for table in tables if is_below(file.path, (table,))), None)
+        if table and file.path.endswith(".parquet"):
+            raise InputError(
+                f"{printable(file.path)} is a data file of the Delta table {printable(table)}: OPTIMIZE "
+                "writes the same rows into new files, and deleted rows stay in old ones.",
+                kept="the table and all records; nothing was read or written",
+                do="read the Delta table by TableSource or CdfSource; or take its folder out of the roots",
+            )
 
 
 def _overlap(roots: Sequence[str]) -> bool:
