@@ -76,6 +76,11 @@ def is_refusal(text: str) -> bool:
 _CHECKSUM = re.compile(r"Checksum error: \S*?(_delta_log/)?([^/\s]+) at \d")
 """Hadoop's text about a file on a disk that is not what it wrote, with the file's name."""
 _IS_FULL = re.compile("No space left on device|Disk quota exceeded")
+_NO_LINKS = re.compile(r"FileSystemException: \S.* -> .*: (Operation not|Function not impl)")
+NO_LINKS_ADVICE = (
+    "its file system has no hard links (exFAT and most mounts of object stores have none): use a disk that "
+    "has them, or name the object store by its own URI"
+)
 
 
 def passing_advice(cause: str) -> str:
@@ -92,6 +97,8 @@ def passing_advice(cause: str) -> str:
             "make room on the disks of the table, of its quarantine, and of Spark's own files "
             "(`spark.local.dir`). The next try runs the open batches again"
         )
+    if _NO_LINKS.search(cause):
+        return NO_LINKS_ADVICE
     if "OutOfMemoryError" in cause:
         return (
             "give Spark more memory (`spark.driver.memory` in `conf` of the engine; 1 GiB is the default), "

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-APPEARS_LATER = "If the folder appears later, create it empty first, or wait for it with a sensor"
-
 OTHERS_NAMED = 5
 """How many more files an error about one file names."""
 
@@ -157,7 +155,10 @@ def is_below(path: str, roots: tuple[str, ...]) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
-def no_root(root: str, advice: str = APPEARS_LATER) -> SourceNotFoundError:
+def no_root(
+    root: str,
+    advice: str = "If the folder appears later, create it empty first, or wait for it with a sensor",
+) -> SourceNotFoundError:
     """Return the error for a folder of the source that does not exist.
 
     :param advice: Another possible cause in this store, and what to do about it.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError, SourceUnreadableError, StorageError
+from airflow_provider_scope.failures import NO_LINKS_ADVICE
 from airflow_provider_scope.stores.calls import failed
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, Store, existing
 from airflow_provider_scope.values import FileEntry, no_root
@@ -138,6 +139,10 @@ class LocalStorage:
                     os.link(temporary, final)
                 except FileExistsError:
                     return existing(self, path)
+                except OSError as err:
+                    if err.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                        raise
+                    raise failed("create", path, err, NO_LINKS_ADVICE) from err
             _sync_folder(final.parent)
         except OSError as err:
             raise _failed("create", path, err) from err

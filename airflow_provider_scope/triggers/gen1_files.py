@@ -32,7 +32,6 @@ from airflow_provider_scope.stores.kinds import kind_of
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
 from airflow_provider_scope.triggers.job import SHORTEST_HOLD_SECONDS
 from airflow_provider_scope.validation import Amount, Count, Several, Whole
-from airflow_provider_scope.values import APPEARS_LATER
 from airflow_provider_scope.waiting import TRIES, next_look
 
 if TYPE_CHECKING:
@@ -148,9 +147,7 @@ def detect_arrival(
         )
     except SourceNotFoundError as err:
         if search.missing_root == "fail":
-            err.do = err.do.replace("`roots`", "`source_roots`").replace(
-                APPEARS_LATER, "If the folder appears later, set missing_root='wait'"
-            )
+            err.do = "check `source_roots`. If the folder appears later, set missing_root='wait'"
             raise
         return absent(err.what)
     finally:

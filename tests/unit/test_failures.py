@@ -57,6 +57,10 @@ def test_only_a_failure_that_may_pass_is_tried_again(text, kind):
             "restore part-0.parquet, with the .part-0.parquet.crc",
         ),
         ("No space left on device", "make room on the disks of the table, of its quarantine"),
+        (
+            "java.nio.file.FileSystemException: /t/0.json -> /t/.0.json.tmp: Operation not permitted",
+            "its file system has no hard links",
+        ),
         ("Connection reset", "the next try runs the open batches again; if the error comes back"),
     ],
 )

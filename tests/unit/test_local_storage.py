@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import tempfile
@@ -320,6 +321,18 @@ def test_a_name_that_is_a_link_to_nowhere_is_taken(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="0 is a link to"):
         STORAGE.put_if_absent(f"file://{tmp_path}/0", b"1")
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_disk_without_hard_links_is_not_taken_for_one_without_permission(tmp_path, monkeypatch) -> None:
+    def link(source: Path, name: Path) -> None:  # as link(2) answers on exFAT and on most FUSE mounts
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), str(source), None, str(name))
+
+    monkeypatch.setattr(os, "link", link)
+
+    with pytest.raises(StorageError) as caught:
+        STORAGE.put_if_absent(f"file://{tmp_path}/0", b"1")
+    assert caught.value.do.startswith("its file system has no hard links")
+    assert not list(tmp_path.iterdir())
 
 
 def test_control_files_have_the_rights_that_the_user_gives_to_new_files(tmp_path: Path) -> None:
