@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -17,7 +19,10 @@ def meanwhile(deed: Callable[[], object]) -> Callable[..., Any]:
 
     Spark calls it in a process of its own, whose Python may not have what the deed needs.
     """
-    path = str(Path(tempfile.mkdtemp(prefix="meanwhile-")) / "socket")
+    # Not the test's own folder: the name of a socket has at most 107 bytes.
+    folder = tempfile.mkdtemp(prefix="meanwhile-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = str(Path(folder) / "socket")
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
     server.listen()

@@ -460,12 +460,12 @@ class _CursorConditions:
             return []
         more = "more" if self.cursor.is_rising else "less"
         key, value = min(young.items())
-        which = f"whose {{column!r}} is {value} or {more}"
+        waiting = f"whose {{column!r}} is {value} or {more}"
         if self.group:
             groups, group = counted(len(young), "group"), key[1:] if key else None
-            which = f"of {groups} of {self.cursor.per}, such as those {which} in the group {group!r},"
+            waiting = f"of {groups} of {self.cursor.per}, such as those {waiting} in the group {group!r},"
         self.session.notify(
-            f"rows {which} wait for a later load: a transaction is still running, and may have taken a "
+            f"rows {waiting} wait for a later load: a transaction is still running, and may have taken a "
             "number before theirs"
         )
         return [self._limited("<", young, of_others="TRUE")]

@@ -46,15 +46,15 @@ def read(spark: SparkSession, kind: str, conf: Any, paths: Sequence[str]) -> lis
     :param conf: Hadoop's configuration.
     """
     is_parquet = kind == "parquet"
-    known: Sequence[Footer | None] = [None] * len(paths)
+    footers: Sequence[Footer | None] = [None] * len(paths)
     if is_parquet and len(paths) >= MANY:
-        known = _parquet_by_java(spark, conf, paths)
+        footers = _parquet_by_java(spark, conf, paths)
     # Those that Java could not read, for the cause.
-    others = [path for path, footer in zip(paths, known, strict=True) if footer is None]
+    others = [path for path, footer in zip(paths, footers, strict=True) if footer is None]
     reader_of = {"parquet": _parquet, "orc": _orc, "avro": _avro}[kind]
     read_footer = partial(_read_footer, reader_of(spark, conf)) if others else None
     alone = iter(storage.at_once(read_footer, others) if read_footer else ())
-    return [next(alone) if footer is None else footer for footer in known]
+    return [next(alone) if footer is None else footer for footer in footers]
 
 
 # ---- many parquet files by one call into Java: from Python, each takes sixteen ----
