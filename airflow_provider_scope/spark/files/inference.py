@@ -77,14 +77,14 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     else:
         with naming_faults(spark, entry):
             new = infer(entry, prepare(entry, untyped))
-    inferred = plan.inferred_columns or {}
-    if inferred and not new.fields:
+    earlier = plan.inferred_columns or {}
+    if earlier and not new.fields:
         return plan
-    columns = structs.to_struct(with_hints({**inferred, **structs.to_mapping(new)}, plan.hints))
+    columns = structs.to_struct(with_hints({**earlier, **structs.to_mapping(new)}, plan.hints))
     if source.table:
-        columns = source.table.read_as(columns, type_of_texts, adds=is_json and not inferred)
+        columns = source.table.read_as(columns, type_of_texts, adds=is_json and not earlier)
     # Only columns that are new have the table's types.
-    types = structs.to_mapping(columns) | inferred | plan.hints
+    types = structs.to_mapping(columns) | earlier | plan.hints
     columns = structs.to_struct(types)
     text = structs.to_text(columns)
     if not types or T.StructType.fromDDL(text) != columns:
