@@ -135,14 +135,14 @@ IN_SPARK = {
         error="BadFileError",
         what=("semicolons/s.csv", "Header length: 1, schema size: 3", "line 1: 'nr;wort;preis'"),
         kept="the batches before it; this one wrote no row and stays logged",
-        do=("the header has to be the declared columns", "`sep`"),
+        do=("all headers of a batch have to be its columns", "`sep`"),
     ),
     "a column that the header lacks": Mistake(
         {"roots": "~/column"},
         error="BadFileError",
         what=("column/c.csv", "Header length: 2, schema size: 3", "line 1: 'nr,wort'"),
         kept="the batches before it; this one wrote no row and stays logged",
-        do=("the header has to be the declared columns", "correct `columns`"),
+        do=("all headers of a batch have to be its columns", "correct `columns`"),
     ),
     "a value of another type": Mistake(
         {"roots": "~/value"},

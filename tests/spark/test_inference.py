@@ -626,6 +626,22 @@ def test_a_file_with_another_header_goes_to_the_quarantine_while_columns_are_inf
     assert "correct `columns`" in aside["value"]
 
 
+def test_headers_in_another_order_are_refused_with_a_way_to_load_them(bench):
+    source = {"format": "csv", "options": {"header": "true"}, "columns": "a BIGINT, b STRING"}
+    others = [bench.text(f"{number}.csv", f"b,a\nx,{number}\n") for number in (2, 3)]
+    entry = bench.batch(0, bench.text("1.csv", "a,b\n1,x\n"), *others)
+
+    with pytest.raises(BadFileError) as caught:
+        bench.run_plan(entry, **source)
+
+    # Spark stops at the first.
+    assert caught.value.what.startswith("At least 1 of the 3 files of batch 0 cannot be loaded:")
+    assert "declared columns may be in any order with `rescued_data_column`" in caught.value.do
+    bench.run_plan(entry, **source, rescued_data_column="_rescued")
+    rows = sorted(bench.rows(), key=str)
+    assert rows == [{"a": number, "b": "x", "_rescued": None} for number in (1, 2, 3)]
+
+
 def test_a_first_batch_of_which_no_file_can_be_read_is_an_error_with_a_quarantine_too(bench):
     with pytest.raises(BadFileError):
         bench.run_plan(bench.batch(0, bench.text("b.csv.gz", "no gzip")), **CSV, bad_records="quarantine")

@@ -202,12 +202,13 @@ GZIP_ENDS = (_CUT, _NOT_PACKED)
 AFTER_GZIP = "there are bytes after the end of its compressed data that are no gzip"
 AFTER_GZIP_HINT = "write the file again without them; what comes before them is whole"
 HEADER_HINT = (
-    "the header has to be the declared columns, in their order, with `sep` between them: correct `columns`, "
-    "or set `sep`; or set header=false if the files have none"
+    "all headers of a batch have to be its columns, declared or inferred, in one order, with `sep` between "
+    "them: correct `columns` or `sep`, or set header=false if the files have none"
 )
+OTHER_HEADER_HINT = f"{HEADER_HINT}; declared columns may be in any order with `rescued_data_column`"
 _DAMAGED = "bring the file again: it is damaged"
 _FAULTS = {
-    "CSV header": HEADER_HINT,
+    "CSV header": OTHER_HEADER_HINT,
     TOO_MANY_FIELDS: "set maxColumns to the number of fields of the longest record",
     "TextParsingException": "a quote in a quoted field is doubled, unless `escape` says otherwise; "
     "unescapedQuoteHandling='STOP_AT_DELIMITER' takes such fields as they are",
@@ -263,10 +264,12 @@ class Problem:
         return ": ".join(part for part in (place, self.text, self.hint) if part) or None
 
 
-def bad_files(entry: OffsetEntry, problems: Sequence[Problem]) -> BadFileError:
+def bad_files(entry: OffsetEntry, problems: Sequence[Problem], *, may_be_more: bool = False) -> BadFileError:
     """Make the error for files of a batch with problems; its ``files`` say what is wrong with each.
 
     Its ``do`` is the hint alone; see ``choices``.
+
+    :param may_be_more: Whether the reading stopped at the first of them, so that others were not looked at.
     """
     messages = [f"{path_of(entry, problem.file)}: {problem.message()}" for problem in problems[:NAMED]]
     more = f"; and {len(problems) - NAMED} more files" if len(problems) > NAMED else ""
@@ -275,6 +278,8 @@ def bad_files(entry: OffsetEntry, problems: Sequence[Problem]) -> BadFileError:
     subject = f"The file of batch {entry.seq}"
     if count > 1:
         subject = f"{len(problems)} of the {count:,} files of batch {entry.seq}"
+        if may_be_more:
+            subject = f"At least {subject}"
     error = BadFileError(f"{subject} cannot be loaded: {'; '.join(messages)}{more}.", kept=KEPT, do=hint)
     error.files = {path_of(entry, problem.file): (problem.fault, problem.details()) for problem in problems}
     return error

@@ -31,8 +31,8 @@ from airflow_provider_scope.spark.files.listing import (
     AFTER_GZIP_HINT,
     FILE,
     GZIP_ENDS,
-    HEADER_HINT,
     KEPT,
+    OTHER_HEADER_HINT,
     SHOWN,
     Problem,
     bad_files,
@@ -411,7 +411,7 @@ def naming_faults(spark: SparkSession, entry: OffsetEntry) -> Iterator[None]:
         problems = _problems(spark, entry, err)
         if not problems:
             raise
-        raise bad_files(entry, problems) from err
+        raise bad_files(entry, problems, may_be_more=len(problems) == 1) from err
 
 
 def _problems(spark: SparkSession, entry: OffsetEntry, err: Exception) -> list[Problem]:
@@ -428,7 +428,7 @@ def _problems(spark: SparkSession, entry: OffsetEntry, err: Exception) -> list[P
         return []
     if problem.hint in GZIP_ENDS and storage.has_more_after_gzip(spark, path_of(entry, problem.file)):
         problem = Problem(problem.file, AFTER_GZIP, hint=AFTER_GZIP_HINT)
-    if problem.hint == HEADER_HINT:
+    if problem.hint == OTHER_HEADER_HINT:
         problem = _with_header(spark, entry, problem)
     return [problem]
 
