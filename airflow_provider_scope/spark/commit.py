@@ -17,7 +17,7 @@ from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.records import notes
 from airflow_provider_scope.spark import settings, storage
 from airflow_provider_scope.spark.session import with_settings
-from airflow_provider_scope.spark.shaping import naming_invalid_columns
+from airflow_provider_scope.spark.shaping import naming_unfit_columns
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -235,11 +235,11 @@ class Transaction:
         :param notes: What the commit says of the batch beside that, for its record.
         :return: The table's version, or None if Delta skipped the write because the batch is there.
         :raises BatchNotInTableError: Nothing was committed.
-        :raises InputError: The table can have no columns of their names.
+        :raises InputError: The table can have no columns of their names or types.
         :raises UnknownRowsError: The rows were, without the number.
         """
         commit_notes = {"abandoned": abandoned, "pipeline": self.pipeline, "seq": self.entry.seq, **notes}
-        with naming_invalid_columns(batch.rows, self.log.table):
+        with naming_unfit_columns(batch.rows, self.log.table):
             version = write(batch, Commit(self.log, (self.pipeline, self.entry.seq), commit_notes))
         if self.is_committed():
             return version

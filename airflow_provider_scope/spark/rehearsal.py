@@ -169,7 +169,7 @@ class _Transaction(Transaction):
             _show_to_delta(self.plan, self.log, batch)
         except InputError as err:
             self.findings.refuse(err)
-        with shaping.naming_invalid_columns(batch.rows, self.log.table):
+        with shaping.naming_unfit_columns(batch.rows, self.log.table):
             write(batch, _Commit(self.log, (self.pipeline, self.entry.seq), {**notes}, self.findings))
         return None
 
@@ -190,7 +190,7 @@ def _show_to_delta(plan: Plan, log: DeltaLog, batch: Batch) -> None:
         partition_by=batch.partition_by or [],
         properties=properties,
     )
-    with shaping.naming_invalid_columns(batch.rows, plan.table):
+    with shaping.naming_unfit_columns(batch.rows, plan.table):
         writer = empty.writer().mode("overwrite").option("overwriteSchema", "true")
         writer.save(f"{plan.checkpoint}/shape")
 

@@ -6,7 +6,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, UnsupportedOperationException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
@@ -22,7 +22,7 @@ from airflow_provider_scope.delta.schema import (
     text,
 )
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
-from airflow_provider_scope.spark.structs import of_table, paths_of, to_struct
+from airflow_provider_scope.spark.structs import map_leaves, of_table, paths_of, to_struct
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -36,6 +36,19 @@ if TYPE_CHECKING:
 _INVALID_NAMES = "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
 """Delta's error condition for column names that a table without column mapping cannot have."""
 _INVALID_CHARACTERS = frozenset(" ,;{}()\n\t=")
+_NO_TYPES = ("UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE", "DELTA_GEOSPATIAL_NOT_SUPPORTED")
+"""Error conditions for columns of types that no Delta table has."""
+_NOT_IN_DELTA = frozenset(
+    {
+        "CalendarIntervalType",
+        "DayTimeIntervalType",
+        "GeographyType",
+        "GeometryType",
+        "TimeType",
+        "YearMonthIntervalType",
+    }
+)
+"""Names of Spark's types: older versions do not have them all."""
 
 _TYPE_WITH_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 """Key in the metadata of a string column for its type with a length, such as ``char(3)``."""
@@ -220,25 +233,60 @@ def _convert(value: Column, source: Kind, target: Kind) -> Column:
 
 
 @contextmanager
-def naming_invalid_columns(rows: DataFrame, table: str) -> Iterator[None]:
-    """Name the columns that a table without column mapping cannot have; Delta refuses them before it writes.
+def naming_unfit_columns(rows: DataFrame, table: str) -> Iterator[None]:
+    """Name the columns that Delta refuses before it writes: by their names, or by their types.
 
-    :raises InputError: In place of Delta's error, which does not say how the columns can be renamed.
+    :raises InputError: In place of Delta's error, which does not say how the columns can be changed.
     """
     try:
         yield
-    except AnalysisException as err:
-        invalid = [name for *_, name in paths_of(rows.schema) if _INVALID_CHARACTERS & {*name}]
-        if err.getCondition() != _INVALID_NAMES or not invalid:
+    except (AnalysisException, UnsupportedOperationException) as err:
+        unfit = {_INVALID_NAMES: _invalid_names, **dict.fromkeys(_NO_TYPES, _types_of_no_table)}
+        finding = unfit.get(err.getCondition() or "", lambda _: None)(rows.schema)
+        if not finding:
             raise
-        names = ", ".join(quoted(name) for name in invalid)
-        valid_name = re.sub(r"\W+", "_", invalid[0]).strip("_") or "name"
-        raise InputError(
-            f"The table {table} cannot have columns with these names: {names}. Without column mapping, "
-            "Delta allows no column name with a blank, a line break, a tab or one of , ; { } ( ) =.",
-            kept=NO_ROW_WRITTEN,
-            do=f"rename them in `sql`: SELECT {quoted(invalid[0])} AS {valid_name}, …; for a key inside an "
-            "object, declare its column as string. Or allow such names with "
-            'TableSpec(properties={"delta.columnMapping.mode": "name"}); the table\'s readers have to '
-            "support this, too",
-        ) from err
+        what, do = finding
+        raise InputError(f"The table {table} cannot have {what}", kept=NO_ROW_WRITTEN, do=do) from err
+
+
+def _invalid_names(columns: T.StructType) -> tuple[str, str] | None:
+    """Say which names a table without column mapping cannot have, and what to do."""
+    invalid = [name for *_, name in paths_of(columns) if _INVALID_CHARACTERS & {*name}]
+    if not invalid:
+        return None
+    names = ", ".join(quoted(name) for name in invalid)
+    valid_name = re.sub(r"\W+", "_", invalid[0]).strip("_") or "name"
+    what = (
+        f"columns with these names: {names}. Without column mapping, Delta allows no column name with a "
+        "blank, a line break, a tab or one of , ; { } ( ) =."
+    )
+    do = (
+        f"rename them in `sql`: SELECT {quoted(invalid[0])} AS {valid_name}, …; for a key inside an object, "
+        "declare its column as string. Or allow such names with "
+        'TableSpec(properties={"delta.columnMapping.mode": "name"}); the table\'s readers have to support '
+        "this, too"
+    )
+    return what, do
+
+
+def _types_of_no_table(columns: T.StructType) -> tuple[str, str] | None:
+    """Say which columns have a type that Delta does not know, and what to do."""
+    unfit = [column for column in columns if _NOT_IN_DELTA & _leaf_types(column.dataType)]
+    if not unfit:
+        return None
+    types = ", ".join(f"{quoted(column.name)} {column.dataType.simpleString()}" for column in unfit)
+    return (
+        f"columns of these types, which Delta does not know: {types}.",
+        f"cast them before they are written, such as CAST({quoted(unfit[0].name)} AS string)",
+    )
+
+
+def _leaf_types(kind: T.DataType) -> set[str]:
+    names = set()
+
+    def note(leaf: T.DataType) -> T.DataType:
+        names.add(type(leaf).__name__)
+        return leaf
+
+    map_leaves(kind, note)
+    return names

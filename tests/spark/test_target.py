@@ -256,6 +256,31 @@ def test_names_that_a_table_cannot_have_are_named_with_the_way_out(bench, evolut
     assert bench.rows() == [{"a": 2, "b_C": 1}]
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("INTERVAL '1' DAY", "interval day"),
+        ("array(TIME'12:30:00')", "array<time(6)>"),
+        ("ST_GeomFromWKB(X'0101000000000000000000F03F0000000000000040')", "geometry"),
+    ],
+)
+def test_types_that_a_table_cannot_have_are_named_with_the_way_out(bench, value, kind):
+    entry = bench.batch(0, bench.parquet("a.parquet", a=[1]))
+
+    error = bench.failure(entry, sql=f"SELECT a, {value} AS b FROM @data")
+    bench.run(
+        entry,
+        sql="SELECT a FROM @data"
+        if kind == "geometry"
+        else f"SELECT a, CAST({value} AS string) AS b FROM @data",
+    )
+
+    assert isinstance(error, InputError)
+    assert f"cannot have columns of these types, which Delta does not know: `b` {kind}" in error.what
+    assert error.do == "cast them before they are written, such as CAST(`b` AS string)"
+    assert len(bench.rows()) == 1
+
+
 def test_with_column_mapping_a_table_has_any_names(bench):
     properties = {"delta.columnMapping.mode": "name"}
     for number in (1, 2):
