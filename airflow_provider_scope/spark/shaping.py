@@ -22,7 +22,7 @@ from airflow_provider_scope.delta.schema import (
     text,
 )
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
-from airflow_provider_scope.spark.structs import map_leaves, of_table, paths_of, to_struct
+from airflow_provider_scope.spark.structs import of_table, paths_of, to_struct
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -38,17 +38,8 @@ _INVALID_NAMES = "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
 _INVALID_CHARACTERS = frozenset(" ,;{}()\n\t=")
 _NO_TYPES = ("UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE", "DELTA_GEOSPATIAL_NOT_SUPPORTED")
 """Error conditions for columns of types that no Delta table has."""
-_NOT_IN_DELTA = frozenset(
-    {
-        "CalendarIntervalType",
-        "DayTimeIntervalType",
-        "GeographyType",
-        "GeometryType",
-        "TimeType",
-        "YearMonthIntervalType",
-    }
-)
-"""Names of Spark's types: older versions do not have them all."""
+_NOT_IN_DELTA = re.compile(r'ype":"(interval|time\(|geometry|geography)')
+"""How Spark's JSON of a column says that it, an element or a value is of such a type."""
 
 _TYPE_WITH_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 """Key in the metadata of a string column for its type with a length, such as ``char(3)``."""
@@ -271,7 +262,7 @@ def _invalid_names(columns: T.StructType) -> tuple[str, str] | None:
 
 def _types_of_no_table(columns: T.StructType) -> tuple[str, str] | None:
     """Say which columns have a type that Delta does not know, and what to do."""
-    unfit = [column for column in columns if _NOT_IN_DELTA & _leaf_types(column.dataType)]
+    unfit = [column for column in columns if _NOT_IN_DELTA.search(column.json())]
     if not unfit:
         return None
     types = ", ".join(f"{quoted(column.name)} {column.dataType.simpleString()}" for column in unfit)
@@ -279,14 +270,3 @@ def _types_of_no_table(columns: T.StructType) -> tuple[str, str] | None:
         f"columns of these types, which Delta does not know: {types}.",
         f"cast them before they are written, such as CAST({quoted(unfit[0].name)} AS string)",
     )
-
-
-def _leaf_types(kind: T.DataType) -> set[str]:
-    names = set()
-
-    def note(leaf: T.DataType) -> T.DataType:
-        names.add(type(leaf).__name__)
-        return leaf
-
-    map_leaves(kind, note)
-    return names
