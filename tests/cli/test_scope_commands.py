@@ -15,7 +15,6 @@ from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     JobRunningError,
-    ScopeJobFailedError,
 )
 from airflow_provider_scope.protocol.records import Attempt, Settlement
 from airflow_provider_scope.scope.fate import job_id
@@ -121,19 +120,6 @@ def test_status_shows_the_jobs_of_the_open_batches(world, scope, monkeypatch):
     assert "the next run begins with the open batches\n" in out
 
 
-def test_status_shows_a_failed_job_and_nothing_is_submitted(world, scope):
-    world.open(faults=(Fault(kind="fail_job", op="batch0", times=1),))
-    world.land(1)
-    with pytest.raises(ScopeJobFailedError):
-        world.run()
-
-    code, out, _ = scope("status", world.table)
-
-    assert code == 0
-    assert f"attempt 0: job {job_of(world, 0)}, Ended, Failed\n" in out
-    assert len(world.jobs()) == 1
-
-
 def test_status_of_an_undecidable_batch_shows_its_job_and_names_the_way_out(world, scope):
     undecidable(world, job_committed=True)
 
@@ -143,20 +129,6 @@ def test_status_of_an_undecidable_batch_shows_its_job_and_names_the_way_out(worl
     assert f"attempt 0: job {job_of(world, 0)}, Ended, Failed\n" in out
     for decision in ("committed", "not-committed"):
         assert f"`airflow scope settle {world.table} 0 --{decision}`" in err
-
-
-def test_rebuild_writes_the_derived_files_of_a_pipeline_of_jobs(world, scope):
-    world.open()
-    world.land(1)
-    world.run()
-    watermark = world.table / "_checkpoint" / "watermark.json"
-    sound = watermark.read_bytes()
-    watermark.unlink()
-
-    code, out, _ = scope("rebuild", world.table, "--yes")
-
-    assert (code, out.endswith("are written again, up to batch 0\n")) == (0, True)
-    assert watermark.read_bytes() == sound
 
 
 def test_plan_shows_what_a_task_of_jobs_would_load_and_submits_nothing(world, scope, monkeypatch):
@@ -228,17 +200,6 @@ def test_a_job_that_is_said_not_to_be_committed_is_submitted_again(world, scope)
     assert world.rows() == {1: 1, 101: 1, 7: 1, 8: 1}
 
 
-def test_a_decision_stands_whoever_decides_otherwise(world, scope):
-    undecidable(world, job_committed=True)
-    scope("settle", world.table, 0, "--committed", "--yes")
-
-    code, _, err = scope("settle", world.table, 0, "--not-committed", "--yes")
-
-    assert code == 1
-    assert err.startswith("InputError: There is nothing to decide about batch 0 of ")
-    assert log_of(world).find(Settlement, seq=0, number=0).committed
-
-
 def test_the_id_of_a_job_that_the_service_forgot_is_taken_before_it_is_settled(world, scope):
     """A submission of it that is still on its way then meets the no-op."""
     undecidable(world, job_committed=True)
@@ -301,17 +262,6 @@ def test_a_batch_is_given_up_with_its_job(world, scope, monkeypatch):
     )
     assert [outcome(job) for job in world.jobs()] == ["succeeded", "cancelled", "succeeded"]
     assert world.rows_are_those_of(1, 2)
-
-
-def test_a_table_that_fits_its_jobs_needs_no_acceptance(world, scope):
-    world.open()
-    world.land(1)
-    world.run()
-
-    code, out, _ = scope("accept-table", world.table, "--yes")
-
-    assert code == 0
-    assert out == f"file://{world.table} and its log fit together: there is nothing to accept\n"
 
 
 def test_a_restored_table_of_jobs_is_accepted_and_runs_go_on(world, scope):
@@ -393,18 +343,6 @@ def test_status_does_not_count_a_batch_as_in_an_older_copy_of_its_table(world, s
         world.run()
 
     assert "newest batch 1, whose commit the table's log does not show\n" in scope("status", world.table)[1]
-
-
-def test_spark_does_not_take_over_a_pipeline_with_an_open_job(world, scope, monkeypatch):
-    world.open()
-    world.land(1)
-    world.run()
-    left_running(world, monkeypatch, 2)
-
-    code, _, err = scope("accept-table", world.table, "--engine", "spark", "--yes")
-
-    assert code == 1
-    assert "is open and has SCOPE jobs, which Spark cannot check" in err
 
 
 class SparkOfFlights(DeltaEngine):

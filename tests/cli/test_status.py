@@ -204,17 +204,6 @@ def test_a_restored_table_is_an_error_after_the_facts(desk):
     )
 
 
-def test_a_record_that_is_cut_short_is_an_error_without_a_stack(desk):
-    desk.loaded("a.parquet")
-    (desk.world.folder / f"table/_checkpoint/offsets/{0:020}").write_bytes(b"{")
-
-    said = desk.table_command("status")
-
-    assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("CheckpointCorruptError: ")
-    assert "Traceback" not in said.err
-
-
 def test_a_relative_location_is_an_error_that_shows_the_absolute_one(desk, monkeypatch):
     monkeypatch.chdir(desk.world.folder)
 

@@ -19,7 +19,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.scope.client import AdlaClient
 from airflow_provider_scope.scope.jobs import NewJob, Related
-from tests.client.server import DROP, Reply, Waits, client_of, serving
+from tests.client.server import DROP, Reply, Waits, client_of
 
 ID = "d2a5c7d4-0d0f-4d4b-8a6c-2a0d5f1f3f10"
 PUT, GET = f"PUT /Jobs/{ID}", f"GET /Jobs/{ID}"
@@ -122,14 +122,6 @@ def test_a_refused_job_is_an_error_of_its_kind(server, reply, error):
 
     with pytest.raises(error, match=f"Could not submit the job {ID}: {reply.status}"):
         adla(server).submit(ID, NEW)
-
-
-def test_a_full_queue_is_waited_for(server, waits):
-    full = Reply(400, {"Message": "Cannot exceed 1000 queued SCOPE jobs in an ADLA workspace."})
-    server.answers = [full, full, described()]
-
-    assert adla(server, waits, retry_on_error_messages=["queued SCOPE jobs"]).submit(ID, NEW).job_id == ID
-    assert server.said == [PUT] * 3
 
 
 @pytest.mark.parametrize(
@@ -277,16 +269,6 @@ def test_a_list_that_leads_back_is_an_error(server):
 
     with pytest.raises(ServiceProtocolError, match="a page that was read"):
         list(adla(server).list())
-
-
-def test_a_list_that_leads_to_another_host_is_an_error_and_the_token_does_not_go_there(server):
-    with serving() as other:
-        server.answers = [listed([1], nextLink=f"{other.url}/Jobs?p=2")]
-
-        with pytest.raises(ServiceProtocolError, match="leads to another host"):
-            list(adla(server).list())
-
-        assert other.asked == []
 
 
 @pytest.mark.parametrize("reply", [Reply(200), Reply(202), Reply(204), UNKNOWN])

@@ -19,7 +19,7 @@ from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.stores.webhdfs import Page, Status, WebHdfsClient
 from airflow_provider_scope.values import FileEntry
-from tests.client.server import DROP, Asked, Reply, client_of, fixed_tokens, serving
+from tests.client.server import DROP, Asked, Reply, client_of, serving
 
 ROOT = "adl://acme.azuredatalakestore.net"
 
@@ -557,15 +557,6 @@ def test_a_datanode_that_does_not_answer_is_asked_again_by_way_of_the_namenode(s
     datanode.answers = [DROP, Reply(200, b"ab")]
 
     assert hdfs(server).read("/a") == b"ab"
-
-
-def test_a_token_is_not_sent_to_a_datanode(server, datanode):
-    server.answers = [Reply(307, headers={"Location": f"{datanode.url}/webhdfs/v1/a?op=CREATE"})]
-
-    with pytest.raises(ServiceProtocolError, match="leads to another host"):
-        hdfs(server, tokens=fixed_tokens("secret")).upload("/a", b"data")
-
-    assert datanode.asked == []
 
 
 @pytest.mark.parametrize("location", ["ftp://datanode/a", "//user@datanode/a", "http://user:pw@datanode/a"])

@@ -9,7 +9,6 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_provider_scope.emulator import Fault
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import (
-    BatchOutcomeUnknownError,
     InputError,
     JobRunningError,
     ScopeJobFailedError,
@@ -17,7 +16,6 @@ from airflow_provider_scope.exceptions import (
     ServiceOutcomeUnknownError,
     SourceFileChangedError,
 )
-from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.records import Attempt
 from airflow_provider_scope.scope.fate import job_id
 from airflow_provider_scope.waiting import outcome
@@ -130,14 +128,11 @@ def test_a_job_that_failed_after_its_commit_is_in_the_table_and_is_not_run_again
     assert world.rows_are_those_of(1)
 
 
-def run_beside_another_writer(world, *, closes: bool) -> None:
-    """Run a batch whose job fails after its rows, with or without its closing mark; others add rows then."""
+def test_rows_of_others_after_the_closing_mark_of_a_job_that_failed_are_not_the_jobs(world):
     world.open(faults=(Fault(kind="fail_after_commit", op="batch0", times=1),))
     world.land(1)
     execution, request, runner = world.assemble()
-    submit, script = runner.jobs.submit_job, runner.script
-    if not closes:
-        runner.script = lambda *args: script(*args).rpartition("ALTER TABLE")[0]
+    submit = runner.jobs.submit_job
 
     def submit_and_interfere(*args):
         job = submit(*args)
@@ -147,17 +142,6 @@ def run_beside_another_writer(world, *, closes: bool) -> None:
 
     runner.jobs.submit_job = submit_and_interfere
     execution.run(request)
-
-
-def test_rows_of_others_after_a_job_that_failed_before_its_closing_mark_are_not_guessed_about(world):
-    with pytest.raises(BatchOutcomeUnknownError, match=r"version 2 \(WRITE by .+\), 3 \(WRITE by .+\)"):
-        run_beside_another_writer(world, closes=False)
-
-    assert world.rows()[1] == 1
-
-
-def test_rows_of_others_after_the_closing_mark_of_a_job_that_failed_are_not_the_jobs(world):
-    run_beside_another_writer(world, closes=True)
 
     assert world.rows() == {1: 1, 101: 1, 7: 1}
     assert len(world.jobs()) == 1
@@ -245,26 +229,6 @@ def test_a_full_refresh_replaces_the_rows(world):
     world.run(full_refresh=True)
 
     assert world.rows_are_those_of(2, 3)
-
-
-def test_a_batch_that_is_given_up_ends_its_job_and_its_files_come_again(world, monkeypatch):
-    monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
-    world.open()
-    world.land(1)
-    world.run()
-    world.emulator.set(**SLOW)
-    world.land(2)
-    execution, request, runner = world.assemble(deferrable=True)
-    with pytest.raises(JobRunningError):
-        execution.run(request)
-
-    record = repair.abandon(execution.log, execution.audit, runner, request.table, 1, now_ms=execution.now_ms)
-    world.emulator.set(state_seconds={})
-    world.run()
-
-    assert record.abandoned
-    assert [outcome(job) for job in world.jobs()] == ["succeeded", "cancelled", "succeeded"]
-    assert world.rows_are_those_of(1, 2)
 
 
 def test_a_file_that_changed_since_it_was_logged_stops_its_batch_before_a_job_is_submitted(world):

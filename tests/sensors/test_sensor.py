@@ -118,12 +118,11 @@ def test_a_deferred_wait_goes_on_in_the_triggerer(run_dag, world, first_look, mo
 # ---- missing, refused, failed -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_a_missing_folder_may_come_later(run_dag, world, first_look, deferrable):
+def test_a_missing_folder_may_come_later(run_dag, world, first_look):
     world.open()
     first_look(lambda: world.land(1))
 
-    state, result = waited(run_dag, f"missing_waits_{deferrable}", deferrable=deferrable)
+    state, result = waited(run_dag, "missing_waits")
 
     assert (state, result["count"]) == ("success", 1)
 
@@ -428,11 +427,6 @@ def test_templates_are_checked_when_the_task_runs(run_dag, world):
 
     assert waited(run_dag, "templates", params={"n": 1}, **numbers)[0] == "success"
     assert waited(run_dag, "bad_templates", params={"n": "x"}, **numbers)[0] == "failed"
-
-
-def test_folders_on_different_stores_are_refused(tmp_path):
-    with pytest.raises(AirflowFailException, match="different stores"):
-        sensor(source_roots=[ROOT, str(tmp_path)]).poke({})
 
 
 @pytest.mark.parametrize("other", ["abfss://lake@acme.dfs.core.windows.net/in", "adl://other.example/in"])

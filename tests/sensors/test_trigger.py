@@ -125,14 +125,6 @@ def test_a_listing_that_works_again_starts_the_count_again(tmp_path, passing, mo
     assert passing.waits == [10.0, 60.0, 10.0, 60.0, 0.0]
 
 
-def test_a_failure_at_the_deadline_is_not_told_as_a_timeout(tmp_path, passing, monkeypatch):
-    monkeypatch.setattr(LocalStorage, "walk", refused)
-
-    (found,) = events(trigger(tmp_path, deadline=START + 5))
-
-    assert (found["status"], found["error"]["type"]) == ("failed", "SourceRefusedError")
-
-
 @pytest.mark.parametrize("wrong", [{"source_patterns": ["("]}, {"min_files": 0}, {"modified_after": "soon"}])
 def test_arguments_that_are_wrong_are_told_and_not_raised(tmp_path, passing, wrong):
     (found,) = events(trigger(tmp_path, **wrong))
@@ -149,15 +141,6 @@ def test_a_connection_that_is_missing_is_told_by_its_kind_alone(passing):
 
 
 # ---- over the wire ----------------------------------------------------------------------------------
-
-
-def test_it_finds_files_on_gen1_through_the_connection(world, passing):
-    world.open(list_cap=1)
-    world.land(1, 2, 3)
-
-    (found,) = events(trigger(ROOT))
-
-    assert found["arrival"]["names"] == [f"{ROOT}/f1.ss", f"{ROOT}/f2.ss", f"{ROOT}/f3.ss"]
 
 
 def test_a_folder_that_is_missing_and_one_that_is_refused_are_told_apart(world, passing):
