@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.exceptions import TableDivergedError
 from airflow_provider_scope.values import Window
 from tests.crash.world import NOW_MS
 
@@ -189,31 +188,6 @@ def test_a_command_for_one_pipeline_asks_which_interval_is_meant(desk, second, c
     assert (said.code, said.out) == (1, "")
     assert said.err.startswith("InputError: file:///table/_checkpoint has 2 intervals, and no other pipeline")
     assert f"--interval {SECOND_NAME}" in said.err
-
-
-def test_an_open_batch_of_an_interval_is_given_up(desk, second):
-    said = desk.table_command("abandon", "1", "--interval", SECOND_NAME, "--yes")
-
-    assert (said.code, said.err) == (0, "")
-    second.show("c.parquet")
-    second.run()
-    assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
-
-
-def test_a_restored_table_is_accepted_for_one_interval(desk, second):
-    second.show("c.parquet")
-    second.run()
-    second.restore(1)
-
-    said = desk.table_command("accept-table", "--interval", SECOND_NAME, "--yes")
-
-    assert (said.code, said.err) == (0, "")
-    assert (
-        "- the rows of batch 1 (1 file) are no longer in the table: the files count as loaded\n" in said.out
-    )
-    assert second.run().batches == []
-    with pytest.raises(TableDivergedError, match="was restored"):
-        desk.world.of(FIRST).run()
 
 
 def test_the_rows_that_a_restore_took_come_again_as_accept_table_says_for_all_intervals(desk, second):

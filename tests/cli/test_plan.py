@@ -238,21 +238,6 @@ def test_a_full_refresh_of_a_task_that_cannot_have_one_is_refused(desk, dag_file
     assert "full_refresh=True is not valid: expected False with Replace(where=...)." in said.err
 
 
-def test_a_table_that_diverged_is_refused_as_in_a_run(desk, dag_file):
-    dag_file()
-    desk.loaded("a.parquet", "b.parquet")
-    desk.world.restore(0)
-
-    said = planned(desk)
-
-    assert (said.code, said.out) == (1, "")
-    assert said.err.splitlines()[-3] == (
-        "TableRestoredError: The table file:///table was restored (RESTORE at version 2; the newest record "
-        "says none)."
-    )
-    assert "`airflow scope accept-table /table`" in said.err
-
-
 def test_a_source_that_does_not_exist_is_an_error(desk, dag_file):
     dag_file(source='"nowhere"')
 

@@ -50,18 +50,6 @@ def test_the_status_is_that_of_the_same_folder_on_a_disk(desk, there):
     ]
 
 
-def test_the_checkpoint_is_written_again_where_it_is(desk, there):
-    desk.loaded("a.parquet")
-    watermark = desk.world.folder / "table" / "_checkpoint" / "watermark.json"
-    expected = watermark.read_bytes()
-    watermark.unlink()
-
-    said = desk.scope("rebuild", f"{there}/table", "--storage-conn-id", "hdfs", "--yes")
-
-    assert (said.code, said.err) == (0, "")
-    assert watermark.read_bytes() == expected
-
-
 @pytest.fixture
 def stored(airflow_db: None) -> Iterator[str]:
     """A connection that is in Airflow's database alone."""

@@ -9,8 +9,6 @@ import pytest
 
 from airflow_provider_scope.columns import change_text, declared, with_hints
 from airflow_provider_scope.exceptions import (
-    CheckpointCorruptError,
-    CheckpointVersionError,
     InputError,
     ScopeProviderError,
 )
@@ -275,18 +273,3 @@ def test_each_change_of_the_columns_is_a_version_in_the_checkpoint() -> None:
         (3, None),
         (4, "a int"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (b'{"columns":"a int","format":2,"seq":3}\n', CheckpointVersionError),
-        (b'{"columns":"a int","seq":3}\n', CheckpointCorruptError),
-        (b'{"columns":"a int","format":1,"seq":3}', CheckpointCorruptError),
-        (b'{"format":1,"seq":3}\n', CheckpointCorruptError),
-        (b'{"columns":"a int","format":1,"seq":4}\n', CheckpointCorruptError),
-    ],
-)
-def test_a_version_of_the_columns_is_read_or_refused(data: bytes, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        decode(SchemaVersion, "schemas/3", data, seq=3)

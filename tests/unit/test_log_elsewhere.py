@@ -256,8 +256,11 @@ def test_a_hole_that_stays_is_unreadable(two):
         two.append(seq)
     two.log(f"{2:020}.json").unlink()
     for where, storage in ((two.here, DISK), (two.there, two.storage)):
-        with pytest.raises(TableUnreadableError, match="lacks version 2, and there is no checkpoint"):
+        with pytest.raises(
+            TableUnreadableError, match="lacks version 2, and there is no checkpoint"
+        ) as caught:
             probe(where, PIPELINE, (None, -1), storage)
+        assert f"restore the file {2:020}.json" in caught.value.do
 
 
 def test_who_may_not_look_is_not_told_that_there_is_no_table(two):

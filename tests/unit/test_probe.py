@@ -148,16 +148,6 @@ def test_of_two_folders_the_one_that_is_named_is_opened(tmp_path):
     assert [delta_log.newest_version(place, LocalStorage()) for place in there.values()] == [1, 0, -1]
 
 
-def test_a_commit_that_is_missing_is_named(tmp_path):
-    for _ in range(4):
-        write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
-    (tmp_path / f"_delta_log/{2:020}.json").unlink()
-
-    with pytest.raises(TableUnreadableError, match="lacks version 2, and there is no checkpoint") as caught:
-        probe(f"file://{tmp_path}", "pipeline", (None, -1), LocalStorage())
-    assert f"restore the file {2:020}.json" in str(caught.value)
-
-
 def cut(log: Path) -> None:
     (log / NEWEST).write_bytes((log / NEWEST).read_bytes()[:-20])
 

@@ -343,20 +343,6 @@ def test_no_safety_buffer_is_zero_and_none_is_the_default() -> None:
     assert FileSource(roots="/in", safety_buffer_seconds=None).safety_buffer_seconds == 30  # type: ignore[arg-type]
 
 
-def test_defaults_are_the_documented_ones() -> None:
-    source = FileSource(roots="/in")
-
-    assert (source.patterns, source.format, source.late_files, source.on_changed_file) == (
-        None,
-        "sstream",
-        "ingest",
-        "ignore",
-    )
-    assert (source.max_files_per_trigger, source.max_bytes_per_trigger) == (None, None)
-    assert source.safety_buffer_seconds == 30
-    assert Checkpoint() == Checkpoint(location=None, compaction_interval=10, retention_files=100)
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -453,11 +439,6 @@ def test_another_way_to_write_is_refused(value: Any) -> None:
     assert caught.value.what == (
         f"write={value!r} is not valid: expected 'append', 'replace', Replace(where=…), Merge(…) or Scd2(…)."
     )
-
-
-def test_a_misspelt_key_of_replace_is_refused() -> None:
-    with pytest.raises(InputError, match=r"write has unknown keys: wher\. Replace has where\."):
-        write_from({"kind": "replace", "wher": "x = 1"})
 
 
 @pytest.mark.parametrize(
