@@ -115,9 +115,7 @@ class RestManager(ABC):
 
     def _get(self, target: str, doing: str, params: Mapping[str, str]) -> dict[str, Any]:
         answer = self._http.request("GET", target, doing=doing, params=params)
-        if not answer.ok:
-            raise answer.error(doing)
-        value: dict[str, Any] = answer.json(doing)
+        value: dict[str, Any] = answer.accepted(doing).json(doing)
         return value
 
 

@@ -105,9 +105,7 @@ class Yarn(RestManager):
         for app in self._applications([job_id]):
             if not _has_ended(app):
                 target = f"/ws/v1/cluster/apps/{app['id']}/state"
-                answer = self._http.request("PUT", target, doing=doing, json={"state": "KILLED"})
-                if not answer.ok:
-                    raise answer.error(doing)
+                self._http.request("PUT", target, doing=doing, json={"state": "KILLED"}).accepted(doing)
 
     def log(self, name: str) -> Sequence[str]:
         """Return the end of the driver's log; none if its machine has it no more.

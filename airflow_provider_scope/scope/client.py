@@ -80,9 +80,7 @@ class AdlaClient:
         answer = self._http.request("GET", _path(job_id), doing=doing, params=_VERSION)
         if _is_unknown(answer):
             return None
-        if not answer.ok:
-            raise answer.error(doing)
-        return _job(answer.json(doing), job_id, doing)
+        return _job(answer.accepted(doing).json(doing), job_id, doing)
 
     def list(
         self,
@@ -106,9 +104,7 @@ class AdlaClient:
         answer = self._http.request("GET", "/Jobs", doing=doing, params=params)
         seen: set[str] = set()
         while True:
-            if not answer.ok:
-                raise answer.error(doing)
-            page = answer.json(doing)
+            page = answer.accepted(doing).json(doing)
             if not isinstance(page, dict) or not isinstance(page.get("value"), list):
                 raise not_understood(doing, "the page has no list of jobs")
             yield from map(parse_job, page["value"])
@@ -128,8 +124,8 @@ class AdlaClient:
         """
         doing = f"cancel the job {job_id}"
         answer = self._http.request("POST", _path(job_id) + "/CancelJob", doing=doing, params=_VERSION)
-        if not answer.ok and not _is_unknown(answer):
-            raise answer.error(doing)
+        if not _is_unknown(answer):
+            answer.accepted(doing)
 
     def _submitted(self, job_id: str, new: NewJob, answer: Answer, doing: str) -> Job:
         if answer.ok:

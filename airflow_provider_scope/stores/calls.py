@@ -276,6 +276,16 @@ class Answer:
         except (ValueError, RecursionError) as err:
             raise not_understood(doing, f"the body is not JSON ({type(err).__name__})") from err
 
+    def accepted(self, doing: str) -> Answer:
+        """Return this answer if it is a success.
+
+        :param doing: As for ``error``.
+        :raises ServiceError: It is a refusal.
+        """
+        if not self.ok:
+            raise self.error(doing)
+        return self
+
     def described(self) -> str:
         """Describe the answer for people: status, code, text and request id."""
         return _described(self.status, self.code, self.message, self.headers.get("x-ms-request-id"))

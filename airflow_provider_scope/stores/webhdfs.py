@@ -124,7 +124,7 @@ class WebHdfsClient:
     def _listing(self, answer: Answer, folder: str, doing: str) -> Any:
         if is_missing(answer):
             raise no_root(self.uri(folder))
-        return accepted(answer, doing).json(doing)
+        return answer.accepted(doing).json(doing)
 
     def names(self, path: str) -> list[str]:
         """List the names of the files in a folder, sorted; empty if the folder does not exist.
@@ -209,7 +209,7 @@ class WebHdfsClient:
         answer = self._call("GET", path, "GETFILESTATUS", doing)
         if is_missing(answer):
             return None
-        return parse_status(_part(accepted(answer, doing).json(doing), "FileStatus"), doing)
+        return parse_status(_part(answer.accepted(doing).json(doing), "FileStatus"), doing)
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes | None:
         """Read a file or a range of it; None only if the service says that it does not exist.
@@ -268,7 +268,7 @@ class WebHdfsClient:
                 params = {"append": "true", "offset": str(offset), "syncFlag": "CLOSE"}
                 part = data[offset : offset + block]
                 answer = self._call("POST", path, "APPEND", doing, params, data=part, repeatable=False)
-                accepted(answer, doing)
+                answer.accepted(doing)
 
         # Whatever an append did: the next try begins with a new file.
         self.http.once(attempt, lambda _: None)
@@ -348,14 +348,14 @@ class WebHdfsClient:
         if self._is_gen1:
             params["read"] = "true"
         answer = self._call("GET", path, "OPEN", doing, params)
-        return None if is_missing(answer) else accepted(answer, doing).body
+        return None if is_missing(answer) else answer.accepted(doing).body
 
     def _create(self, path: str, data: bytes, doing: str) -> None:
         params = {"overwrite": "true"}
         if self._is_gen1:
             # write=true: the body goes to this URL, without WebHDFS's redirect.
             params |= {"write": "true", "syncFlag": "CLOSE"}
-        accepted(self._call("PUT", path, "CREATE", doing, params, data=data), doing)
+        self._call("PUT", path, "CREATE", doing, params, data=data).accepted(doing)
 
     def _call(
         self,
@@ -405,16 +405,6 @@ def is_unsupported(answer: Answer) -> bool:
     return answer.status == 400 and answer.code in codes  # noqa: PLR2004
 
 
-def accepted(answer: Answer, doing: str) -> Answer:
-    """Return the answer if it is a success.
-
-    :raises ServiceError: The answer is a refusal.
-    """
-    if not answer.ok:
-        raise answer.error(doing)
-    return answer
-
-
 def _part(value: Any, *keys: str) -> Any:
     """Return what lies below these keys; None if an object on the way is none, or lacks its key."""
     for key in keys:
@@ -427,7 +417,7 @@ def parse_boolean(answer: Answer, doing: str) -> bool:
 
     :raises ServiceError: The operation was refused, or the answer says neither.
     """
-    result = _part(accepted(answer, doing).json(doing), "boolean")
+    result = _part(answer.accepted(doing).json(doing), "boolean")
     if not isinstance(result, bool):
         raise not_understood(doing, "the answer is neither true nor false")
     return result
