@@ -12,8 +12,8 @@ from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import ScopeProviderError, StorageError
 from airflow_provider_scope.protocol.records import Pipeline, decode
 from tests.crash.world import NOW_MS, DeltaWorld
-from tests.support.delta_engine import DeltaEngine, local
-from tests.support.faulty_storage import before
+from tests.support.delta_engine import local
+from tests.support.faulty_storage import before, open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +118,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
-    """One hour after the last run. Batches are run and fenced by deltalake instead of by Spark."""
+    """One hour after the last run. Batches are run and fenced by the world's engine instead of by Spark."""
+    made = Desk(DeltaWorld(tmp_path), capsys)
     monkeypatch.setattr(clock, "now_ms", lambda: NOW_MS + HOUR_MS)
-    monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: DeltaEngine())
-    return Desk(DeltaWorld(tmp_path), capsys)
+    monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: made.world.engine(open_gate))
+    return made

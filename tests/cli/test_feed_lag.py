@@ -21,12 +21,7 @@ HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 @pytest.fixture
 def desk(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    from airflow_provider_scope.engines import assembly
-
     desk.world = ChangeWorld(desk.world.folder)
-    monkeypatch.setattr(
-        assembly, "spark_engine", lambda *_, **__: desk.world.engine(lambda c, do, torn=None: do())
-    )
     monkeypatch.setattr(clock, "now_ms", lambda: desk.world.now_ms)
     return desk
 

@@ -84,13 +84,8 @@ class CursorWorld(DeltaWorld):
 
 
 @pytest.fixture
-def desk(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    from airflow_provider_scope.engines import assembly
-
+def desk(desk: Any) -> Any:
     desk.world = CursorWorld(desk.world.folder)
-    monkeypatch.setattr(
-        assembly, "spark_engine", lambda *_, **__: desk.world.engine(lambda c, do, torn=None: do())
-    )
     return desk
 
 

@@ -79,8 +79,6 @@ def test_a_new_source_folder_with_files_of_its_own_is_loaded(world, tmp_path):
     world.hide("b.parquet")
     shutil.move(tmp_path / "landing", tmp_path / "archive")
     world.drop("b.parquet", 30, ids=1)
-    world.roots = (world.root,)
-    world.roots = (f"file://{tmp_path}/landing",)
     shutil.move(tmp_path / "landing", tmp_path / "day2")
     world.roots = (f"file://{tmp_path}/day2",)
     world.run()
