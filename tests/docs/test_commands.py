@@ -159,6 +159,18 @@ class Flights:
         execution.engine = engine
         execution.run(request)
 
+    def are_commanded(self, monkeypatch: pytest.MonkeyPatch, engine: DeltaEngine) -> None:
+        """Let commands find the Dag of the pipeline, and this engine."""
+        monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: engine)
+        with DAG("flights", schedule=None) as dag:
+            DeltaIncrementalIngestOperator(
+                task_id="ingest", **{k: v for k, v in self.raw.items() if v is not None}
+            )
+        # Airflow looks for a Dag by its database, which takes ten seconds to make.
+        monkeypatch.setattr(
+            "airflow_provider_scope.cli.tasks.find_dag", lambda _, dag_id: {"flights": dag}[dag_id]
+        )
+
 
 @pytest.fixture
 def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flights:
@@ -175,15 +187,7 @@ def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flights:
     made.land(6, "_hidden.parquet")
     engine = DeltaEngine()
     engine.report = print
-    monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: engine)
-    with DAG("flights", schedule=None) as dag:
-        DeltaIncrementalIngestOperator(
-            task_id="ingest", **{k: v for k, v in made.raw.items() if v is not None}
-        )
-    # Airflow looks for a Dag by its database, which takes ten seconds to make.
-    monkeypatch.setattr(
-        "airflow_provider_scope.cli.tasks.find_dag", lambda _, dag_id: {"flights": dag}[dag_id]
-    )
+    made.are_commanded(monkeypatch, engine)
     return made
 
 

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 from airflow.cli.cli_parser import get_parser
-from airflow.sdk import DAG
 
-from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import SparkJobFailedError
-from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from tests.docs.pages import DOCS, section
 from tests.docs.test_commands import Flights, NoSpark, alike, shown
 from tests.support.delta_engine import DeltaEngine
@@ -33,15 +30,8 @@ def flights(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Flights:
             made.run(engine)
     looking = DeltaEngine()
     looking.stores = ()  # type: ignore[attr-defined] # as Spark's has them
-    monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: looking)
     del made.raw["window_start"], made.raw["window_end"]
-    with DAG("flights", schedule=None) as dag:
-        DeltaIncrementalIngestOperator(
-            task_id="ingest", **{k: v for k, v in made.raw.items() if v is not None}
-        )
-    monkeypatch.setattr(
-        "airflow_provider_scope.cli.tasks.find_dag", lambda _, dag_id: {"flights": dag}[dag_id]
-    )
+    made.are_commanded(monkeypatch, looking)
     return made
 
 

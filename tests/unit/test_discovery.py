@@ -88,31 +88,12 @@ def test_new_data_files_of_a_delta_table_are_refused(pick: Any, table: str) -> N
         pytest.param(a_file("_a.csv"), {}, "hidden name", id="hidden"),
         pytest.param(a_file("_tmp/a.csv"), {}, None, id="in a folder with a hidden name"),
         pytest.param(a_file("10:30.csv"), {}, "unreadable name", id="colon in the name"),
-        pytest.param(a_file("10:30/a.csv"), {}, None, id="colon in the folder's name"),
-        pytest.param(
-            FileEntry(1_000, os.fsdecode(b"file:///in/caf\xe9.csv"), 10),
-            {},
-            "unreadable name",
-            id="not UTF-8",
-        ),
         pytest.param(
             FileEntry(1_000, os.fsdecode(b"file:///in/\xff/a.csv"), 10),
             {},
             "unreadable name",
             id="in a folder that is not UTF-8",
         ),
-        pytest.param(FileEntry(1_000, "abfss://a@b/in//a.csv", 10), {}, "unreadable name", id="empty part"),
-        pytest.param(
-            FileEntry(1_000, "abfss://a@b//a.csv", 10), {}, "unreadable name", id="empty first part"
-        ),
-        pytest.param(a_file("x/./a.csv"), {}, "unreadable name", id="a part that is a dot"),
-        pytest.param(a_file("x/../a.csv"), {}, "unreadable name", id="a part that is two dots"),
-        pytest.param(a_file("x/.../a..csv"), {}, None, id="other dots"),
-        pytest.param(a_file("cafe\u0301.csv"), {}, None, id="decomposed, on a disk"),
-        pytest.param(
-            FileEntry(1_000, "webhdfs://n:1/cafe\u0301/a.csv", 10), {}, "unreadable name", id="decomposed"
-        ),
-        pytest.param(FileEntry(1_000, "webhdfs://n:1/caf\u00e9/a.csv", 10), {}, None, id="composed"),
         pytest.param(a_file("café \u2028\n%20.csv"), {}, None, id="unusual but readable"),
         pytest.param(a_file("a.zip"), {}, None, id="of a format that has no names for compression"),
         pytest.param(

@@ -98,6 +98,7 @@ def test_a_name_of_bytes_that_are_not_utf8_is_not_readable_and_can_be_printed() 
         ("webhdfs://n:9870/cafe\u0301", False),
         ("swebhdfs://n:9871/cafe\u0301/a", False),
         ("abfss://c@h/cafe\u0301", True),
+        ("file:///in/cafe\u0301", True),
     ],
 )
 def test_a_readable_path_is_one_that_every_client_sends_as_it_is(path: str, readable: bool) -> None:
