@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +23,8 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import Checkpoint, FileSource, JdbcSource, SparkEngine
+from tests.support.kubeconfig import kubeconfig
+from tests.support.loopback import Answer, listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,24 +179,11 @@ YARN_AT = {**YARN, "extra": {**YARN["extra"], ADDRESS: "http://127.0.0.1:1", "ht
 K8S = {**YARN, "host": "k8s://http://127.0.0.1:1", "extra": {**YARN["extra"], "http_retries": 0}}
 
 
-class Refuses(BaseHTTPRequestHandler):
-    """Takes no token for valid any more."""
-
-    def do_GET(self) -> None:
-        self.send_response(401)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def refusing_port() -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
-        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    """Return the port of a service that takes no token for valid any more."""
+    with listening(lambda *_: Answer(401)) as port:
+        yield port
 
 
 @pytest.mark.parametrize(
@@ -211,13 +198,7 @@ def refusing_port() -> Iterator[int]:
 def test_a_manager_that_does_not_answer_or_takes_no_token_is_asked_again_by_the_next_try(
     tmp_path, monkeypatch, refusing_port, manager, is_refused
 ):
-    user = {"name": "me", "user": {"token": "canary-7f"}}
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": "https://elsewhere"}}],
-        "users": [user],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "me"}}],
-        "current-context": "c",
-    }
+    config = kubeconfig("canary-7f", server="https://elsewhere")
     (tmp_path / "kubeconfig").write_text(json.dumps(config))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     connection, doing = manager

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from airflow.sdk import Connection
@@ -21,65 +18,39 @@ from airflow_provider_scope.exceptions import (
     ServiceUnavailableError,
 )
 from airflow_provider_scope.waiting import outcome
+from tests.client.server import Reply, serving
+from tests.support.kubeconfig import kubeconfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.client.server import Asked, Server
+
 TOKEN = "canary-51c0"
 
 
-class Api(ThreadingHTTPServer):
-    """Answers with what a test sets, and notes what it was asked."""
+REFUSAL = {"kind": "Status", "reason": "Forbidden", "message": "pods is forbidden", "code": 403}
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+
+class Api:
+    """Answers with what a test sets."""
+
+    def __init__(self, server: Server) -> None:
+        server.answers = self.reply
+        self.server = server
         self.pods: list[dict[str, Any]] = []
         self.status = 200
-        self.asked: list[tuple[str, str, dict[str, list[str]]]] = []
-        self.tokens: set[str | None] = set()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Api
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        self.server.asked.append((self.command, url.path, parse_qs(url.query)))
-        self.server.tokens.add(self.headers["Authorization"])
-        refusal = {"kind": "Status", "reason": "Forbidden", "message": "pods is forbidden", "code": 403}
-        body = json.dumps({"items": self.server.pods} if self.server.status == 200 else refusal).encode()
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_DELETE(self) -> None:
-        self.do_GET()
-
-    def log_message(self, *_: Any) -> None:
-        pass
+    def reply(self, _: Asked) -> Reply:
+        return Reply(self.status, {"items": self.pods} if self.status == 200 else REFUSAL)
 
 
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    server = Api()
-    user = {"name": "me", "user": {"token": TOKEN}}
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": "https://elsewhere"}}],
-        "users": [user],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "me"}}],
-        "current-context": "c",
-    }
-    (tmp_path / "config").write_text(json.dumps(config))
+    (tmp_path / "config").write_text(json.dumps(kubeconfig(TOKEN, server="https://elsewhere")))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serving() as server:
+        yield Api(server)
 
 
 def connection(host: str, **extra: Any) -> Connection:
@@ -131,40 +102,40 @@ def container(**state: Any) -> dict[str, Any]:
 def test_what_the_phase_of_a_pod_means(api, status, state, expected, errors):
     api.pods = [a_pod(**status)]
 
-    job = jobs_of(connection(f"k8s://{api.url}")).get_job("p-0-0")
+    job = jobs_of(connection(f"k8s://{api.server.url}")).get_job("p-0-0")
 
     assert (job.state, outcome(job), [error.message for error in job.errors]) == (state, expected, errors)
 
 
 def test_an_application_without_a_pod_is_not_known(api):
-    assert jobs_of(connection(f"k8s://{api.url}")).get_job("p-0-0") is None
+    assert jobs_of(connection(f"k8s://{api.server.url}")).get_job("p-0-0") is None
 
 
 def test_many_applications_are_asked_for_by_few_requests_in_the_namespace_of_the_connection(api):
     names = [f"p-{number}-0" for number in range(600)]
     api.pods = [a_pod("p-7-0", phase="Running")]
-    jobs = jobs_of(connection(f"k8s://{api.url}", namespace="etl"))
+    jobs = jobs_of(connection(f"k8s://{api.server.url}", namespace="etl"))
 
     assert [*jobs.get_jobs(names)] == ["p-7-0"]
 
-    assert [path for _, path, _ in api.asked] == ["/api/v1/namespaces/etl/pods"] * 3
-    selectors = [query["labelSelector"][0] for _, _, query in api.asked]
+    assert api.server.said == ["GET /api/v1/namespaces/etl/pods"] * 3
+    selectors = [asked.query["labelSelector"] for asked in api.server.asked]
     assert selectors[2] == f"airflow-provider-scope in ({','.join(names[500:])})"
-    assert api.tokens == {f"Bearer {TOKEN}"}
+    assert set(api.server.bearers) == {f"Bearer {TOKEN}"}
 
 
 def test_an_application_that_is_ended_has_its_pod_deleted_and_none_is_fine(api):
-    jobs = jobs_of(connection(f"k8s://{api.url}"))
+    jobs = jobs_of(connection(f"k8s://{api.server.url}"))
     for api.status in (200, 404):
         jobs.cancel_job("p-0-0")
 
-    assert api.asked == [("DELETE", "/api/v1/namespaces/default/pods/p-0-0", {})] * 2
+    assert api.server.said == ["DELETE /api/v1/namespaces/default/pods/p-0-0"] * 2
 
 
 @pytest.mark.parametrize(("status", "error"), [(403, ServiceAuthError), (503, ServiceUnavailableError)])
 def test_what_cannot_be_read_is_an_error_and_no_absence(api, status, error):
     api.status = status
-    jobs = jobs_of(connection(f"k8s://{api.url}"))
+    jobs = jobs_of(connection(f"k8s://{api.server.url}"))
 
     for ask in (jobs.get_job, jobs.cancel_job):
         with pytest.raises(error, match="pods is forbidden"):
@@ -173,7 +144,9 @@ def test_what_cannot_be_read_is_an_error_and_no_absence(api, status, error):
 
 def test_an_address_at_which_livy_is_not_is_no_livy_without_applications(api):
     api.status = 404
-    livy = jobs_of(Connection(conn_id="livy", conn_type="livy", host=api.url, extra='{"http_retries": 0}'))
+    livy = jobs_of(
+        Connection(conn_id="livy", conn_type="livy", host=api.server.url, extra='{"http_retries": 0}')
+    )
 
     with pytest.raises(ServiceError, match="Could not ask Livy for its applications"):
         livy.get_job("p-0-0")
@@ -187,11 +160,11 @@ def test_the_master_is_read_as_spark_reads_it(api, host):
 @pytest.mark.parametrize("name", ["spark.kubernetes.namespace", "spark.kubernetes.context"])
 def test_a_place_that_only_the_submission_would_know_is_refused(api, name):
     with pytest.raises(InputError, match=f"conf of the engine has {name}"):
-        manager_of(connection(f"k8s://{api.url}"), {name: "etl"}, Path("log"))
+        manager_of(connection(f"k8s://{api.server.url}"), {name: "etl"}, Path("log"))
 
 
 def test_without_an_identity_the_connection_cannot_be_used(api, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
 
     with pytest.raises(InputError, match="there is no identity for Kubernetes"):
-        Kubernetes(connection(f"k8s://{api.url}"))
+        Kubernetes(connection(f"k8s://{api.server.url}"))

@@ -5,77 +5,60 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from airflow_provider_scope.engines.yarn import ADDRESS
 from airflow_provider_scope.triggers import job as job_trigger
 from airflow_provider_scope.triggers.job import JobTrigger
+from tests.client.server import Reply, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.client.server import Asked, Server
 
 TASKS = 1000
 INTERVAL = 1.0
 
 
-class ResourceManager(ThreadingHTTPServer):
-    """Answers as YARN's does, and counts its requests."""
+class ResourceManager:
+    """Answers as YARN's does."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.requests: list[str] = []
+    def __init__(self, server: Server) -> None:
+        server.answers = self.reply
+        self.requests = server.asked
         self.ended: set[str] = set()
         self.unknown: set[str] = set()
         self.fails = False
 
-
-class Handler(BaseHTTPRequestHandler):
-    server: ResourceManager
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        self.server.requests.append(url.path)
-        if url.path.endswith("/info"):
-            answer: dict[str, Any] = {"clusterInfo": {"startedOn": 1, "haState": "ACTIVE"}}
-        else:
-            tags = parse_qs(url.query)["applicationTags"][0].split(",")
-            apps = [self.app(tag) for tag in tags if tag not in self.server.unknown]
-            answer = {"apps": {"app": apps} if apps else {}}
-        body = b"" if self.server.fails else json.dumps(answer).encode()
-        self.send_response(503 if self.server.fails else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    def reply(self, asked: Asked) -> Reply:
+        if self.fails:
+            return Reply(503)
+        if asked.path.endswith("/info"):
+            return Reply(body={"clusterInfo": {"startedOn": 1, "haState": "ACTIVE"}})
+        tags = asked.query["applicationTags"].split(",")
+        apps = [self.app(tag) for tag in tags if tag not in self.unknown]
+        return Reply(body={"apps": {"app": apps} if apps else {}})
 
     def app(self, tag: str) -> dict[str, Any]:
         state = (
-            {"state": "FINISHED", "finalStatus": "SUCCEEDED"}
-            if tag in self.server.ended
-            else {"state": "RUNNING"}
+            {"state": "FINISHED", "finalStatus": "SUCCEEDED"} if tag in self.ended else {"state": "RUNNING"}
         )
         return {"id": f"application_{tag}", "applicationTags": tag, "startedTime": 1, **state}
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
 
 
 @pytest.fixture
 def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
     monkeypatch.setattr(job_trigger, "SHORTEST_HOLD_SECONDS", 0.1)
-    with ResourceManager() as server:
-        extra = {ADDRESS: f"http://127.0.0.1:{server.server_port}", "http_retries": 0}
+    with serving() as server:
+        extra = {ADDRESS: server.url, "http_retries": 0}
         connection = {"conn_type": "spark", "host": "yarn", "extra": extra}
         monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(connection))
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server
-        server.shutdown()
+        yield ResourceManager(server)
 
 
 def a_trigger(number: int) -> JobTrigger:

@@ -17,6 +17,8 @@ import requests
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.support.kubeconfig import kubeconfig
+
 VERSION = "1.34.4"
 START_SECONDS = 120.0
 _SOURCES = Path(__file__).parent
@@ -87,7 +89,9 @@ class Kubernetes:
         self.start_api()
         self._run(sys.executable, _SOURCES / "kubelet.py", self.folder, self.url, str(self.kubelet_port))
         self.kubeconfig = self.folder / "kubeconfig"
-        self.kubeconfig.write_text(json.dumps(self._config()))
+        authority = {"certificate-authority": str(self.folder / "apiserver.crt")}
+        config = kubeconfig(self.token, server=self.url, **authority)
+        self.kubeconfig.write_text(json.dumps(config))
 
     @property
     def url(self) -> str:
@@ -149,17 +153,6 @@ class Kubernetes:
                 stderr=subprocess.STDOUT,
                 process_group=self.guard.pid,
             )
-
-    def _config(self) -> dict[str, object]:
-        cluster = {"server": self.url, "certificate-authority": str(self.folder / "apiserver.crt")}
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "laptop", "cluster": cluster}],
-            "users": [{"name": "laptop", "user": {"token": self.token}}],
-            "contexts": [{"name": "laptop", "context": {"cluster": "laptop", "user": "laptop"}}],
-            "current-context": "laptop",
-        }
 
 
 def _write_keys(folder: Path) -> None:
