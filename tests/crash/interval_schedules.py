@@ -16,7 +16,6 @@ from tests.crash.schedules import ApplicationTurns
 from tests.crash.turns import STEPS, Actor, Turns, add_up, play_to_its_end, show
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.faulty_storage import Counting
-from tests.support.memory_engine import MemoryEngine
 
 if TYPE_CHECKING:
     from airflow_provider_scope.exceptions import ScopeProviderError
@@ -86,9 +85,8 @@ class Schedule(ApplicationTurns):
         number = self.chance.randrange(len(self.worlds))
         name = self.next_name()
         gate = Turns()
-        engine = MemoryEngine(self.world.delta, self.world.memory, gate)
         self.trace.append(f"{name} starts with interval {number}")
-        self.enter(name, lambda: self.worlds[number].run(gate, engine=engine))
+        self.enter(name, lambda: self.worlds[number].run(gate))
 
     def is_expected(self, actor: Actor, err: ScopeProviderError) -> bool:
         return actor.orphaned

@@ -16,14 +16,12 @@ from airflow_provider_scope.exceptions import (
     StateUnknownError,
     TableDivergedError,
 )
-from tests.crash.feed_world import CursorInMemory, CursorWorld, FeedInMemory, FeedWorld
+from tests.crash.feed_world import CursorWorld, FeedWorld
 from tests.crash.judging import judge, rows_doubled
 from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
 from tests.crash.turns import STEPS, Actor, Turns, TurnTaking, add_up, play_to_its_end, show
 from tests.crash.world import MemoryWorld, TakenOverWorld
-from tests.support.ledger import LedgerInMemory
 from tests.support.memory_engine import MemoryEngine
-from tests.support.numbers import NumbersInMemory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import OffsetEntry
     from tests.crash.judging import Verdict
     from tests.crash.tally import Tally
+    from tests.support.batch_loop import BatchLoop
+    from tests.support.faulty_storage import Gate
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class Story:
     abandons: int = 0
     """Commands that give up the oldest open batch."""
     late_files: str = "ingest"
-    engine: type[MemoryEngine] = MemoryEngine
     world: type[MemoryWorld] = MemoryWorld
     sticky: tuple[float, ...] = (0.0, 0.5, 0.9)
     """How likely the same run takes the next step too; one is drawn for each schedule."""
@@ -75,6 +74,13 @@ class SloppyEngine(MemoryEngine):
             raise failure
 
 
+class SloppyWorld(MemoryWorld):
+    """Its batches are loaded by such applications."""
+
+    def engine(self, gate: Gate) -> BatchLoop:
+        return SloppyEngine(self.delta, self.memory, gate)
+
+
 KINDS = {
     "append": Story(),
     "refresh": Story(runs=4, refreshes=2),
@@ -82,36 +88,22 @@ KINDS = {
     "after dbt-scope": Story(runs=4, refreshes=1, abandons=1, world=TakenOverWorld),
     "range": Story(runs=4, refreshes=1, ranges=2),
     "skip": Story(runs=4, refreshes=1, late_files="skip"),
-    "sloppy": Story(failures=3, engine=SloppyEngine),
+    "sloppy": Story(failures=3, world=SloppyWorld),
     "vacuum": Story(runs=8, vacuums=6),
     "vacuum and refresh": Story(runs=8, refreshes=2, ranges=1, vacuums=6),
     "vacuum and skip": Story(runs=8, refreshes=1, vacuums=6, late_files="skip"),
     "vacuum and diverge": Story(runs=8, refreshes=1, divergences=1, vacuums=6),
     "diverge": Story(runs=4, refreshes=1, divergences=1),
-    "numbers": Story(runs=4, refreshes=1, ranges=1, engine=NumbersInMemory, world=NumberWorld),
-    "numbers in turn": Story(runs=4, refreshes=1, ranges=1, engine=NumbersInMemory, world=NumberInTurnWorld),
-    "numbers diverge": Story(runs=4, refreshes=1, divergences=1, engine=NumbersInMemory, world=NumberWorld),
-    "numbers in turn diverge": Story(
-        runs=4, refreshes=1, divergences=1, engine=NumbersInMemory, world=NumberInTurnWorld
-    ),
-    "ledger": Story(runs=4, refreshes=1, ranges=1, abandons=1, engine=LedgerInMemory, world=LedgerWorld),
-    "ledger diverge": Story(
-        runs=5,
-        refreshes=1,
-        divergences=2,
-        accepts=3,
-        abandons=1,
-        engine=LedgerInMemory,
-        world=LedgerWorld,
-    ),
-    "feed": Story(runs=4, refreshes=1, ranges=1, abandons=1, engine=FeedInMemory, world=FeedWorld),
-    "cursor": Story(runs=4, refreshes=1, ranges=1, abandons=1, engine=CursorInMemory, world=CursorWorld),
-    "cursor diverge": Story(
-        runs=5, refreshes=1, divergences=2, accepts=3, abandons=1, engine=CursorInMemory, world=CursorWorld
-    ),
-    "feed diverge": Story(
-        runs=5, refreshes=1, divergences=2, accepts=3, abandons=1, engine=FeedInMemory, world=FeedWorld
-    ),
+    "numbers": Story(runs=4, refreshes=1, ranges=1, world=NumberWorld),
+    "numbers in turn": Story(runs=4, refreshes=1, ranges=1, world=NumberInTurnWorld),
+    "numbers diverge": Story(runs=4, refreshes=1, divergences=1, world=NumberWorld),
+    "numbers in turn diverge": Story(runs=4, refreshes=1, divergences=1, world=NumberInTurnWorld),
+    "ledger": Story(runs=4, refreshes=1, ranges=1, abandons=1, world=LedgerWorld),
+    "ledger diverge": Story(runs=5, refreshes=1, divergences=2, accepts=3, abandons=1, world=LedgerWorld),
+    "feed": Story(runs=4, refreshes=1, ranges=1, abandons=1, world=FeedWorld),
+    "cursor": Story(runs=4, refreshes=1, ranges=1, abandons=1, world=CursorWorld),
+    "cursor diverge": Story(runs=5, refreshes=1, divergences=2, accepts=3, abandons=1, world=CursorWorld),
+    "feed diverge": Story(runs=5, refreshes=1, divergences=2, accepts=3, abandons=1, world=FeedWorld),
 }
 
 
@@ -238,9 +230,8 @@ class Schedule(ApplicationTurns):
             kwargs["max_batches"] = self.chance.randint(1, 2)
         name = self.next_name()
         gate = Turns()
-        engine = self.story.engine(self.world.delta, self.world.memory, gate)
         self.trace.append(f"{name} starts {kwargs}")
-        self.enter(name, lambda: self.world.run(gate, engine=engine, **kwargs))
+        self.enter(name, lambda: self.world.run(gate, **kwargs))
         if self.story.vacuums and len(self.awake()) == len(self.actors) and self.chance.random() < 0.5:
             actor = self.actors[-1]
             for _ in range(self.chance.randint(1, 40)):
