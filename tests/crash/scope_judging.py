@@ -45,7 +45,7 @@ def judge(
         verdict.problems.append(f"the undisturbed run ended with {failure!r}")
     if left_running := [job.name for job in world.service.running() if not job.is_void]:
         verdict.problems.append(f"left running: {left_running}")
-    _let_late_ones_arrive(world)
+    world.service.end_all()  # what it does late may double rows, too
     _compare_rows(world, excused, verdict)
     if not verdict.problems:
         _check_records(world, verdict, diverged=diverged or decided)
@@ -81,7 +81,7 @@ def _run_until_nothing_is_open(world: ScopeWorld) -> tuple[bool, Exception | Non
 
 def _accept_now(world: ScopeWorld, excused: set[str], verdict: Verdict) -> None:
     """Let somebody accept the table as it is when no job changes it any more."""
-    _let_late_ones_arrive(world)
+    world.service.end_all()
     try:
         excused |= _accept(world, verdict)
     except ScopeProviderError as err:
@@ -137,13 +137,6 @@ def _delete_rows_in_question(world: ScopeWorld, what: str) -> None:
         files = {file.path for seq in named[1].split(", ") for file in log.offset(int(seq)).files}
     left = Counter({row: count for row, count in table.rows.items() if row[0] not in files})
     table.versions.append(Commit(left, {}, mark=table.mark))
-
-
-def _let_late_ones_arrive(world: ScopeWorld) -> None:
-    """The rows are compared after the last late submission arrived and the last job ended."""
-    while world.service.late:
-        world.service.deliver()
-    world.service.finish()
 
 
 def _check_records(world: ScopeWorld, verdict: Verdict, *, diverged: bool) -> None:

@@ -193,7 +193,7 @@ class ScopeStage(Stage):
 
     def go_on(self, meanwhile: str) -> None:
         if meanwhile == "jobs go on":
-            _end_all_jobs(self.scenario.world(self.place))
+            self.scenario.world(self.place).service.end_all()
 
     def finish(self, where: str, tally: Tally) -> None:
         scenario = self.scenario
@@ -202,7 +202,7 @@ class ScopeStage(Stage):
             scenario.again(world, open_gate)
         except (ScopeProviderError, AssertionError) as err:
             tally.failures.append(f"{where}: the rerun ended with {err!r}")
-        _end_all_jobs(world)
+        world.service.end_all()
         found = self.state()
         if scenario.rows_only:
             found.records, found.audit = self.expected.records, self.expected.audit
@@ -213,9 +213,3 @@ class ScopeStage(Stage):
                 check_that_nothing_is_left(world, where, tally)
             except ScopeProviderError as err:
                 tally.failures.append(f"{where}: a run with nothing to do ended with {err!r}")
-
-
-def _end_all_jobs(world: ScopeDiskWorld) -> None:
-    while world.service.late:
-        world.service.deliver()
-    world.service.finish()

@@ -150,6 +150,12 @@ class Service:
         while running := self.running():
             self.step(running[0])
 
+    def end_all(self) -> None:
+        """Let every late submission arrive, and every job end."""
+        while self.late:
+            self.deliver()
+        self.finish()
+
     # ---- for a service whose state outlives the process ------------------------------------------
 
     def dump(self) -> str:
