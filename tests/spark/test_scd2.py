@@ -43,21 +43,6 @@ def windows(bench: Bench, *names: str, validity: tuple[str, str] = ("_valid_from
     )
 
 
-def test_equal_rows_are_one_version_and_the_order_of_rows_and_columns_is_no_change(bench: Bench) -> None:
-    load(bench, 1, id=[1, 1, 2, 2], text=["a", "a", "b", "c"])
-    load(bench, 2, text=["c", "b", "a", "a"], id=[2, 2, 1, 1])
-
-    assert windows(bench, "id", "text") == [(1, "a", 1, None), (2, "b", 1, None), (2, "c", 1, None)]
-
-
-@pytest.mark.parametrize("key", [pytest.param([], marks=pytest.mark.loads), ["id"]])
-def test_a_version_that_comes_back_is_a_new_one(bench: Bench, key: list[str]) -> None:
-    for day, text in enumerate(("a", "b", "a"), start=1):
-        load(bench, day, {"merge_key": key}, id=[1], text=[text])
-
-    assert windows(bench, "text") == [("a", 1, 2), ("a", 3, None), ("b", 2, 3)]
-
-
 def test_an_empty_extract_is_ignored_unless_it_is_to_retire(bench: Bench) -> None:
     nothing = pa.array([], pa.int64())
     load(bench, 1, id=[1, 2])
@@ -69,21 +54,25 @@ def test_an_empty_extract_is_ignored_unless_it_is_to_retire(bench: Bench) -> Non
     assert windows(bench, "id") == [(1, 1, 3), (2, 1, 3)]
 
 
-def test_the_hash_sees_values_and_not_how_they_are_written(bench: Bench) -> None:
+def test_the_hash_sees_values_and_not_how_they_are_written_or_ordered(bench: Bench) -> None:
+    """Equal rows are one version, and one that comes back is a new one."""
     lists = pa.list_(pa.int64())
-    load(
-        bench,
-        1,
-        id=[1, 2, 3],
-        n=[1.0, 2.0, 3.0],
-        text=["a", "b", None],
-        items=pa.array([[1], [1], []], lists),
-    )
-    whole = pa.array([1, 2, 3], pa.int32())
-    load(bench, 2, id=[1, 2, 3], n=whole, text=["a", "b ", None], items=pa.array([[1], [1], []], lists))
-    load(bench, 3, id=[1, 2, 3], n=whole, text=["a", "b ", None], items=pa.array([[2], [1], []], lists))
+    whole = pa.array([3, 2, 1], pa.int32())
+    items = pa.array([[1], [1], [1], []], lists)
+    load(bench, 1, id=[1, 1, 2, 3], n=[1.0, 1.0, 2.0, 3.0], text=["a", "a", "b", None], items=items)
+    items = pa.array([[], [1], [1]], lists)
+    load(bench, 2, items=items, text=[None, "b ", "a"], n=whole, id=[3, 2, 1])
+    items = pa.array([[], [1], [2]], lists)
+    load(bench, 3, id=[3, 2, 1], n=whole, text=[None, "b", "a"], items=items)
 
-    assert windows(bench, "id") == [(1, 1, 3), (1, 3, None), (2, 1, 2), (2, 2, None), (3, 1, None)]
+    assert windows(bench, "id", "text") == [
+        (1, "a", 1, 3),
+        (1, "a", 3, None),
+        (2, "b ", 2, 3),
+        (2, "b", 1, 2),
+        (2, "b", 3, None),
+        (3, None, 1, None),
+    ]
 
 
 def test_a_column_that_is_missing_is_the_same_as_null(bench: Bench) -> None:
@@ -110,24 +99,6 @@ def test_a_row_that_moves_stays_active_in_its_old_partition_until_that_is_extrac
     assert ("at", 1, 1, 3) in windows(bench, "country", "id")
 
 
-def test_compound_merge_keys_are_compared_column_by_column(bench: Bench) -> None:
-    write = {"merge_key": ["a", "b"]}
-    load(bench, 1, write, a=["a", "1"], b=["bc", "23"], text=["x", "x"])
-    load(bench, 2, write, a=["ab", "12"], b=["c", "3"], text=["y", "y"])
-
-    assert {end for *_, end in windows(bench, "text")} == {None}
-
-
-def test_null_in_a_row_version_is_refused(bench: Bench) -> None:
-    error = refused(bench, scd2(1, row_version_column_name="id"), id=[1, None], text=["a", "b"])
-
-    assert isinstance(error, MergeKeyError)
-    assert f"1 of 2 rows for file://{bench.table} have no id, which is a row_version_column_name: " in str(
-        error
-    )
-    assert not bench.table.exists()
-
-
 def test_names_and_the_end_of_active_versions_may_be_others_but_stay_so(bench: Bench) -> None:
     names = ("Since", "Until")
     write = {
@@ -149,31 +120,15 @@ def test_names_and_the_end_of_active_versions_may_be_others_but_stay_so(bench: B
     assert windows(bench, "id", validity=names) == [(1, 1, 2), (2, 1, 5)]
 
 
-def test_versions_that_are_active_with_null_are_not_left_active_beside_a_timestamp(bench: Bench) -> None:
-    load(bench, 1, id=[1])
-
-    error = refused(bench, scd2(2, active_record_timestamp="9999-12-31T00:00:00+00:00"), id=[1])
-
-    assert isinstance(error, InputError)
-    assert "versions that are active with another active_record_timestamp than that of the task, " in str(
-        error
-    )
-    assert windows(bench, "id") == [(1, 1, None)]
-
-
-def test_a_boundary_is_used_as_it_is_given(bench: Bench) -> None:
-    load(bench, 9, id=[1])
-    load(bench, 4, id=[2])
-
-    assert windows(bench, "id") == [(1, 9, 4), (2, 4, None)]
-
-
 def test_a_row_version_may_be_a_number_and_stands_for_equal_rows_alone(bench: Bench) -> None:
     write = {"row_version_column_name": "version"}
     load(bench, 1, write, version=[1, 2, 2], text=["a", "b", "b"])
     load(bench, 2, write, version=[1, 3], text=["other", "c"])
     assert windows(bench, "version", "text") == [(1, "a", 1, None), (2, "b", 1, 2), (3, "c", 2, None)]
 
+    error = refused(bench, scd2(3, **write), version=[4, None], text=["a", "b"])
+    assert isinstance(error, MergeKeyError)
+    assert "have no version, which is a row_version_column_name: " in str(error)
     error = refused(bench, scd2(3, **write), version=[4, 4], text=["a", "b"])
 
     assert isinstance(error, MergeKeyError)
@@ -193,15 +148,23 @@ def test_a_refresh_begins_the_history_anew_with_windows(bench: Bench) -> None:
     assert windows(bench, "id") == [(2, 2, 3), (3, 2, None)]
 
 
-def test_rows_of_another_write_are_refused_among_versions(bench: Bench) -> None:
-    load(bench, 1, id=[1], text=["a"])
-    entry = bench.batch(1, bench.parquet("1.parquet", id=[2], text=["b"]))
+def test_a_boundary_is_used_as_it_is_given_and_what_does_not_fit_the_versions_is_refused(
+    bench: Bench,
+) -> None:
+    load(bench, 9, id=[1])
+    load(bench, 4, id=[2])
 
-    error = bench.failure(entry, write={}, schema_evolution="widen")
+    beside = refused(bench, scd2(5, active_record_timestamp="9999-12-31T00:00:00+00:00"), id=[2])
+    entry = bench.batch(2, bench.parquet("2.parquet", id=[3]))
+    plain = bench.failure(entry, write={}, schema_evolution="widen")
 
-    assert isinstance(error, InputError)
-    assert "versions of rows, but the rows to write have no _valid_from, _valid_to, _row_hash." in str(error)
-    assert windows(bench, "id", "text") == [(1, "a", 1, None)]
+    assert isinstance(beside, InputError)
+    assert "versions that are active with another active_record_timestamp than that of the task, " in str(
+        beside
+    )
+    assert isinstance(plain, InputError)
+    assert "versions of rows, but the rows to write have no _valid_from, _valid_to, _row_hash." in str(plain)
+    assert windows(bench, "id") == [(1, 9, 4), (2, 4, None)]
 
 
 def test_a_table_without_rows_may_be_made_before_its_first_version(bench: Bench) -> None:

@@ -29,7 +29,7 @@ def changes(bench: Bench) -> Any:
 NEWEST = merge("upsert", primary_key=["id"], sequence_by="at")
 
 
-@pytest.mark.parametrize("strategy", ["upsert", "delete-insert"])
+@pytest.mark.parametrize("strategy", ["upsert", pytest.param("delete-insert", marks=pytest.mark.loads)])
 def test_an_older_row_of_a_later_load_changes_nothing_and_is_counted(bench: Bench, strategy: str) -> None:
     write = {**NEWEST, "strategy": strategy}
     load(bench, 0, write, id=[1, 1, 2], at=[5, 4, 5], text=["a", "older", "b"])
