@@ -295,19 +295,6 @@ def test_a_batch_without_anything_bad_makes_no_quarantine(bench):
     assert "quarantined" not in commit_says(bench)
 
 
-def test_bad_records_stop_the_batch_unless_they_are_to_go_aside(bench):
-    error = bench.failure(
-        bench.batch(0, bench.text("a.csv", HEADER + "1,a,1.00,2026-01-01\n2,a,x,2026-01-01\n")),
-        **orders(bad_records="fail"),
-    )
-
-    assert isinstance(error, BadRecordError)
-    assert "(number 2 of the file): amount is not decimal(10,2): 'x'." in error.what
-    assert 'bad_records="quarantine"' in error.do
-    assert not DeltaTable.is_deltatable(str(bench.table))
-    assert not bench.folder.joinpath("table_quarantine").exists()
-
-
 def test_the_record_that_an_error_names_is_the_first_of_its_kind_in_its_file(bench):
     lines = "".join(f"{n},a,{'x' if n in (70_000, 71_000) else '1'},2026-01-01\n" for n in range(1, 80_001))
     entry = bench.batch(0, bench.text("a.csv", HEADER + lines))
@@ -400,13 +387,16 @@ def killed(bench: Any, monkeypatch: Any, entry: Any, **plan: Any) -> None:
             bench.run(entry, **plan)
 
 
-def test_after_a_death_between_the_tables_the_next_try_replaces_what_is_aside(bench, monkeypatch):
+def test_after_a_death_between_the_tables_the_next_try_replaces_what_is_aside_and_a_third_adds_nothing(
+    bench, monkeypatch
+):
     entry = bench.batch(0, bench.text("a.csv", BAD))
     killed(bench, monkeypatch, entry, **orders())
     assert len(aside(bench)) == 1
     assert not DeltaTable.is_deltatable(str(bench.table))
 
-    bench.run(entry, **orders())
+    assert bench.run(entry, **orders()) == 0
+    assert bench.run(entry, **orders()) is None
 
     assert [row["nr"] for row in bench.rows()] == [1]
     assert [row["record"] for row in aside(bench)] == [2]
@@ -435,16 +425,6 @@ def test_a_batch_that_is_given_up_leaves_nothing_aside(bench, monkeypatch):
     assert json.loads(newest["userMetadata"])["abandoned"] is True
     assert [row["batch"] for row in aside(bench)] == [0]
     assert [row["nr"] for row in bench.rows()] == [1]
-
-
-def test_a_batch_that_is_in_the_table_is_not_put_aside_again(bench):
-    entry = bench.batch(0, bench.text("a.csv", BAD))
-    bench.run(entry, **orders())
-
-    assert bench.run(entry, **orders()) is None
-
-    assert len(aside(bench)) == 1
-    assert len(bench.rows()) == 1
 
 
 def test_what_a_try_believed_dead_puts_aside_meanwhile_does_not_count(bench, monkeypatch):
