@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 KEY = {"kind": "merge", "primary_key": ["id"]}
 FEED = {"delta.enableChangeDataFeed": "true"}
-ON, OFF = (f"('delta.enableChangeDataFeed' = '{value}')" for value in ("true", "false"))
+ON = "('delta.enableChangeDataFeed' = 'true')"
 
 
 @pytest.fixture(autouse=True)
@@ -124,32 +124,21 @@ def test_rows_whose_keys_were_exchanged_or_changed_and_changed_back_are_where_th
         assert pipe.rows("a", "b", "v") == sorted(tuple(row.values()) for row in stored)
 
 
-def test_append_keeps_every_change(source: Source) -> None:
-    source.do("INSERT INTO @s VALUES (1, 'a')")
+def test_append_keeps_every_change_from_the_commit_that_made_the_table_on(source: Source) -> None:
+    shutil.rmtree(source.path)
+    source.spark.sql(f"CREATE TABLE {source.name} USING delta TBLPROPERTIES {ON} AS SELECT 1 AS id, 'a' AS v")
     pipe = source.pipe("append")
     pipe.run()
     source.do("UPDATE @s SET v = 'b'", "DELETE FROM @s")
     pipe.run()
 
     assert pipe.rows("_commit_version", "_change_type", "id", "v") == [
-        (1, "insert", 1, "a"),
-        (2, "update_postimage", 1, "b"),
-        (2, "update_preimage", 1, "a"),
-        (3, "delete", 1, "b"),
+        (0, "insert", 1, "a"),
+        (1, "update_postimage", 1, "b"),
+        (1, "update_preimage", 1, "a"),
+        (2, "delete", 1, "b"),
     ]
     assert None not in [row[0] for row in pipe.rows("_commit_timestamp")]
-
-
-def test_a_first_load_has_the_rows_of_the_commit_that_made_the_table(spark: Any, tmp_path: Path) -> None:
-    path = tmp_path / "source"
-    spark.sql(
-        f"CREATE TABLE delta.`{path}` USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true') "
-        "AS SELECT 1 AS id, 'a' AS v"
-    )
-    pipe = warm.Pipe(tmp_path, {"source": {"table": str(path)}, "write": "append"})
-    pipe.run()
-
-    assert pipe.rows("id", "_commit_version") == [(1, 0)]
 
 
 def test_a_full_load_takes_what_was_there_before_the_feed(spark: Any, tmp_path: Path) -> None:
@@ -296,21 +285,6 @@ def test_a_key_that_came_twice_in_one_commit_is_refused_with_an_example(source: 
 # ---- refused before Spark is started -----------------------------------------------------------
 
 
-def test_a_feed_that_does_not_tell_all_changes_is_refused(source: Source) -> None:
-    source.do("INSERT INTO @s VALUES (1, 'a')")
-    pipe = source.pipe("append")
-    pipe.run()
-    for statement, words in (
-        (f"ALTER TABLE @s SET TBLPROPERTIES {OFF}", "has no change data feed"),
-        (f"ALTER TABLE @s SET TBLPROPERTIES {ON}", "was off from version 2 on"),
-    ):
-        source.do(statement)
-        with pytest.raises(ChangeFeedError, match=words) as caught:
-            pipe.run()
-        assert "full_load=True" in caught.value.do
-    assert len(pipe.rows()) == 1
-
-
 def test_a_commit_that_is_missing_is_refused_though_a_checkpoint_lies_behind_it(source: Source) -> None:
     source.do("ALTER TABLE @s SET TBLPROPERTIES ('delta.checkpointInterval' = '3')")
     pipe = source.pipe("append")
@@ -391,30 +365,21 @@ def test_changes_whose_files_were_removed_are_refused_and_the_batch_stays(source
 
 
 def test_a_column_with_another_name_is_refused_until_the_old_name_is_kept(spark: Any, tmp_path: Path) -> None:
-    columns = "id INT, `v w` STRING, s STRUCT<x: INT>"
-    source = Source(spark, tmp_path, columns, **{"delta.columnMapping.mode": "name"})
-    source.do("INSERT INTO @s VALUES (1, 'a', struct(1)), (2, 'b', struct(2))")
+    source = Source(spark, tmp_path, "id INT, `v w` STRING", **{"delta.columnMapping.mode": "name"})
+    source.do("INSERT INTO @s VALUES (1, 'a'), (2, 'b')")
     table = {"schema_evolution": "add", "properties": {"delta.columnMapping.mode": "name"}}
     pipe = source.pipe(table=table)
     pipe.run()
-    source.do("INSERT INTO @s VALUES (3, 'c', struct(3))", "ALTER TABLE @s RENAME COLUMN `v w` TO `w`")
+    source.do("INSERT INTO @s VALUES (3, 'c')", "ALTER TABLE @s RENAME COLUMN `v w` TO `w`")
     source.do("UPDATE @s SET w = 'B' WHERE id = 2")
 
     with pytest.raises(ChangeFeedError, match="renames the column 'v w' to 'w'"):
         pipe.run()
-    kept = "SELECT id, w AS `v w`, s FROM @data"
+    kept = "SELECT id, w AS `v w` FROM @data"
     with pytest.raises(ChangeFeedError, match="renames the column 'v w' to 'w'"):
         pipe.run()
     pipe.run(sql=kept)
     assert pipe.rows("id", "v w") == [(1, "a"), (2, "B"), (3, "c")]
-
-    source.do("ALTER TABLE @s DROP COLUMN w")
-    with pytest.raises(ChangeFeedError, match="drops the column 'w'"):
-        pipe.run()
-    pipe.run(sql="SELECT id, s FROM @data")
-    source.do("ALTER TABLE @s RENAME COLUMN s.x TO y")
-    with pytest.raises(ChangeFeedError, match=r"renames the column 's\.x' to 's\.y'"):
-        pipe.run()
 
 
 def test_a_column_that_is_dropped_and_added_again_is_another_one_whatever_is_selected(
@@ -499,15 +464,6 @@ def test_a_feed_goes_on_over_versions_that_others_made_hard_to_read(spark: Any, 
     assert sorted(map(tuple, rows.collect())) == [(1, 0, 6 * 10**9), (4, 5 * 10**9, 4), (5, 0, 6 * 10**9)]
 
 
-def test_columns_that_change_where_they_are_not_mapped_are_refused(spark: Any, tmp_path: Path) -> None:
-    plain = Source(spark, tmp_path / "plain")
-    plain.do("INSERT INTO @s VALUES (1, 'a')")
-    other = spark.sql("SELECT 'x' AS id, 1 AS v").write.format("delta").mode("overwrite")
-    other.option("overwriteSchema", "true").save(str(plain.path))
-    with pytest.raises(ChangeFeedError, match="changes the type of 'id' from int to string"):
-        plain.pipe("append").run()
-
-
 def test_a_target_that_was_replaced_is_loaded_anew_once_it_is_accepted(source: Source) -> None:
     """Its log stays, with all transactions: as if a RESTORE had brought back no row."""
 
@@ -531,17 +487,15 @@ def test_a_target_that_was_replaced_is_loaded_anew_once_it_is_accepted(source: S
     assert pipe.rows() == [(1, "a"), (2, "b"), (3, "c")]
 
 
-@pytest.mark.parametrize("dies", ["before", "after"])
-def test_a_run_that_dies_around_the_commit_is_completed_by_the_next_one(
-    source: Source, monkeypatch: pytest.MonkeyPatch, dies: str
+def test_a_run_that_dies_after_the_commit_is_completed_by_the_next_one(
+    source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.do("INSERT INTO @s VALUES (1, 'a'), (2, 'b')", "DELETE FROM @s WHERE id = 2")
     pipe = source.pipe("append")
     run = SessionEngine.run_plan
 
     def dying(*arguments: Any, **more: Any) -> None:
-        if dies == "after":
-            run(*arguments, **more)
+        run(*arguments, **more)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -551,5 +505,5 @@ def test_a_run_that_dies_around_the_commit_is_completed_by_the_next_one(
     source.do("INSERT INTO @s VALUES (3, 'c')")
     report = pipe.run()
 
-    assert [batch.already_there for batch in report.batches] == [dies == "after", False]
+    assert [batch.already_there for batch in report.batches] == [True, False]
     assert pipe.rows("_commit_version", "id") == [(1, 1), (1, 2), (2, 2), (3, 3)]
