@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 from collections import Counter, defaultdict
@@ -19,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.specs import Cursor
-from tests.spark.test_cursor_model import KINDS, counted, lag_of
+from tests.spark.test_cursor_model import KINDS, SEEDS, counted, lag_of
 from tests.support import merge_model, warm
 from tests.support.cursor_model import Groups, Model, Replay
 from tests.support.sequence_model import history, newest
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.compiled]
-HISTORIES = int(os.environ.get("CURSOR_HISTORIES", "6"))
 LOADS = 4
 
 GROUPS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -40,7 +38,7 @@ GROUPS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_each_load_takes_what_a_cursor_of_each_group_would(spark: Any, tmp_path: Path, seed: int) -> None:
     """Groups that come later, late rows, equal ones, and changed ones, and no group of the others' values."""
     rng = random.Random(f"groups {seed}")
@@ -109,7 +107,7 @@ def test_runs_take_each_row_once_though_a_worker_dies_between_them(
     warm.use(monkeypatch, spark)
     source = tmp_path / "source"
     spark.sql(f"CREATE TABLE delta.`{source}` (g CHAR(4), n INT, id INT) USING delta")
-    table = {"table": str(source), "cursor": {"column": "n", "per": "g"}, "max_rows_per_batch": 4}
+    table = {"table": str(source), "cursor": {"column": "n", "per": "g"}, "max_rows_per_batch": 7}
     pipe = warm.Pipe(tmp_path / "own", {"source": table})
     rng, ids = random.Random("groups"), 0
     groups, expected = ["a", "ab", "A"], Counter[Any]()
@@ -336,11 +334,13 @@ def test_text_that_a_state_cannot_hold_is_refused(
         warm.Pipe(tmp_path, {"source": {"table": source, "cursor": cursor}}).run()
 
 
+@pytest.mark.parametrize("most", [500, pytest.param(10_000, marks=pytest.mark.loads)])
 def test_load_has_a_cursor_for_each_group_and_for_no_more_than_a_state_holds(
-    spark: Any, tmp_path: Path
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     from airflow_provider_scope.spark import load
 
+    monkeypatch.setattr(cursor_state, "MOST_GROUPS", most)
     cursor, target = Cursor(column="n", per="g"), str(tmp_path / "target")
 
     def load_numbers(groups: int, *numbers: int) -> int:
@@ -351,13 +351,11 @@ def test_load_has_a_cursor_for_each_group_and_for_no_more_than_a_state_holds(
         )
         return load(spark, source, target, cursor=cursor).inserted
 
-    assert load_numbers(10_000, 5, 6) == 20_000
-    assert load_numbers(10_000, 5, 6, 7) == 10_000
-    with pytest.raises(CursorError, match="has more than 10,000 values"):
-        load_numbers(10_001, 7, 8)
+    assert load_numbers(most, 5, 6) == 2 * most
+    assert load_numbers(most, 5, 6, 7) == most
+    with pytest.raises(CursorError, match=f"has more than {most:,} values"):
+        load_numbers(most + 1, 7, 8)
     rows = DeltaTable(target).to_pyarrow_table().to_pylist()
     assert Counter((row["g"], row["n"]) for row in rows) == Counter(
-        (None if id_ == 7 else f"\u00e9\0{id_}", number - id_)
-        for id_ in range(10_000)
-        for number in (5, 6, 7)
+        (None if id_ == 7 else f"\u00e9\0{id_}", number - id_) for id_ in range(most) for number in (5, 6, 7)
     )
