@@ -30,7 +30,6 @@ FILES = {
     "good/ä ☃.csv": "nr,wort,preis\n2,ä,0.5\n1,,\n",
     "tabs/x.tsv": "nr\twort\tpreis\n1\tä\t0.5\n",
     "semicolons/s.csv": "nr;wort;preis\n1;ä;0.5\n",
-    "column/c.csv": "nr,wort\n1,ä\n",
     "value/v.csv": "nr,wort,preis\n1,ä,0.5\nzwei,b,1.5\n",
 }
 
@@ -137,27 +136,12 @@ IN_SPARK = {
         kept="the batches before it; this one wrote no row and stays logged",
         do=("all headers of a batch have to be its columns", "`sep`"),
     ),
-    "a column that the header lacks": Mistake(
-        {"roots": "~/column"},
-        error="BadFileError",
-        what=("column/c.csv", "Header length: 2, schema size: 3", "line 1: 'nr,wort'"),
-        kept="the batches before it; this one wrote no row and stays logged",
-        do=("all headers of a batch have to be its columns", "correct `columns`"),
-    ),
     "a value of another type": Mistake(
         {"roots": "~/value"},
         error="BadRecordError",
         what=("value/v.csv", "number 2 of the file", "nr is not bigint", "zwei"),
         kept="the batches before it; this one wrote no row and stays logged",
         do=("string", "quarantine"),
-    ),
-    "a column that no file has": Mistake(
-        {"columns": None},
-        {"sql": "SELECT nr, wrot FROM @data"},
-        error="SqlError",
-        what=("wrot", "wort"),
-        kept="the batches before it; this one wrote no row and stays logged",
-        do=("sql",),
     ),
 }
 NO_JARS = "a machine without Delta's jars"

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from airflow.cli.cli_parser import get_parser
 from airflow.sdk import DAG, Asset, task
 from deltalake import DeltaTable
 
@@ -154,28 +153,6 @@ def test_sql_that_does_not_work_keeps_its_batch_and_the_mended_sql_takes_it(run_
     assert [ti.try_number for ti in broken.get_task_instances()] == [1]
     assert mended.state == "success"
     assert values(tmp_path / "table") == [1, 2]
-
-
-@pytest.mark.usefixtures("warm_spark")
-def test_a_first_batch_that_was_given_up_lets_a_later_one_make_the_table(run_dag, tmp_path):
-    land_bytes(tmp_path / "landing", "a.parquet", b"no parquet")
-
-    def make() -> DAG:
-        with DAG("given_up", schedule=None) as dag:
-            DeltaIncrementalIngestOperator(
-                task_id="ingest", delta_location=str(tmp_path / "table"), source=parquet(tmp_path / "landing")
-            )
-        return dag
-
-    broken = run_dag(make())
-    args = get_parser().parse_args(["scope", "abandon", "--yes", str(tmp_path / "table"), "0"])
-    args.func(args)
-    land(tmp_path / "landing", "a.parquet", 1)
-    mended = run_dag(make())
-
-    assert (broken.state, mended.state) == ("failed", "success")
-    assert values(tmp_path / "table") == [1]
-    assert (result(mended)["first_batch"], result(mended)["last_batch"]) == (1, 1)
 
 
 @pytest.mark.usefixtures("warm_spark")
