@@ -68,12 +68,15 @@ def test_files_of_several_forms_are_one_batch_and_what_is_left_out_is_named(benc
     assert "only_header_de.csv: 'x', 'y'" in told
 
 
-@pytest.mark.parametrize("bad_records", ["fail", "quarantine"])
 @pytest.mark.parametrize(
-    ("name", "words"),
-    [("x.csv", "matches none of the patterns"), ("_us.csv_de.csv", None), ("_us.csv.tsv", None)],
+    ("name", "words", "bad_records"),
+    [
+        ("x.csv", "matches none of the patterns", "quarantine"),
+        ("_us.csv_de.csv", None, "fail"),
+        ("_us.csv.tsv", None, "fail"),
+    ],
 )
-def test_a_file_of_no_form_or_of_two_is_refused_before_anything_is_written(bench, bad_records, name, words):
+def test_a_file_of_no_form_or_of_two_is_refused_before_anything_is_written(bench, name, words, bad_records):
     forms = {r"_us\.csv": {}, r"_de\.csv$": GERMAN, r"\.tsv$": {"sep": "\t"}}
     files = [bench.text("a_us.csv", "id,name,price\n1,A,2\n"), bench.text(name, "id,name,price\n1,A,2\n")]
 

@@ -174,15 +174,20 @@ def test_a_record_arrives_as_it_is_or_is_refused_by_its_number(bench: Bench, nam
 
 
 @pytest.mark.parametrize("options", [{}, {"multiLine": "true"}, {"multiLine": "true", "lineSep": "\n"}])
-@pytest.mark.parametrize("text", ['1,a\n2,"b', '1,a\n2,"b\n', '1,a\n2,"'])
-def test_an_unclosed_quote_is_an_error_with_the_number_of_its_record(bench, options, text):
-    entry = bench.batch(0, bench.text("good.csv", "1,a\n"), bench.text("a.csv", text))
+def test_an_unclosed_quote_is_told_with_the_number_of_its_record(bench, options):
+    texts = {"a.csv": '1,a\n2,"b', "b.csv": '1,a\n2,"b\n', "c.csv": '1,a\n2,"'}
+    files = [bench.text(name, text) for name, text in texts.items()]
+    plan = {"format": "csv", "columns": TWO, "options": options}
+    entry = bench.batch(0, bench.text("good.csv", "1,a\n"), *files)
 
-    error = bench.failure(entry, reads=True, format="csv", columns=TWO, options=options)
+    error = bench.failure(entry, reads=True, **plan)
+    good, aside = bench.sort(entry, **plan)
 
     assert isinstance(error, BadRecordError)
-    assert "a.csv" in error.what
     assert "(number 2 of the file): a quote is not closed" in error.what
+    assert good == [{"a": "1", "b": "a"}] * 4
+    bad = [(row["file"], row["record"], row["rule"]) for row in aside]
+    assert sorted(bad) == [(file.path, 2, "a quote is not closed") for file in files]
 
 
 def test_a_number_with_an_unclosed_quote_is_put_aside_as_it_stands_in_the_file(bench):

@@ -193,16 +193,6 @@ def test_duplicates_of_which_none_counts_are_refused(bench: Bench) -> None:
     assert not bench.table.exists()
 
 
-@pytest.mark.parametrize("strategy", ["delete-insert", "upsert"])
-def test_a_column_that_a_batch_lacks_is_null_in_its_rows(bench: Bench, strategy: str) -> None:
-    write = merge(strategy, primary_key=["id"])
-    bench.make(id=[1, 2], text=["a", "b"])
-    file = bench.parquet("1.parquet", id=[2, 3])
-    bench.run(bench.batch(1, file), write=write, schema_evolution="add")
-
-    assert [(row["id"], row["text"]) for row in bench.rows()] == [(1, "a"), (2, None), (3, None)]
-
-
 def test_a_refresh_replaces_the_table_and_later_batches_merge(bench: Bench) -> None:
     write = merge(primary_key=["id"], hard_delete="gone")
     bench.make(id=[1, 2], text=["a", "b"], gone=[False, False])
