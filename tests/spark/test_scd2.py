@@ -83,22 +83,6 @@ def test_a_column_that_is_missing_is_the_same_as_null(bench: Bench) -> None:
     assert windows(bench, "id", "text") == [(1, None, 1, None), (2, "b", 1, 2), (2, None, 2, None)]
 
 
-def test_a_row_that_moves_stays_active_in_its_old_partition_until_that_is_extracted(bench: Bench) -> None:
-    write = {"merge_key": ["country"]}
-    load(bench, 1, write, country=["at", "at", "de"], id=[1, 2, 3])
-    load(bench, 2, write, country=["de", "de"], id=[3, 1])
-    assert windows(bench, "country", "id") == [
-        ("at", 1, 1, None),
-        ("at", 2, 1, None),
-        ("de", 1, 2, None),
-        ("de", 3, 1, None),
-    ]
-
-    load(bench, 3, write, country=["at"], id=[2])
-
-    assert ("at", 1, 1, 3) in windows(bench, "country", "id")
-
-
 def test_names_and_the_end_of_active_versions_may_be_others_but_stay_so(bench: Bench) -> None:
     names = ("Since", "Until")
     write = {
