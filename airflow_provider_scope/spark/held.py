@@ -98,8 +98,10 @@ def key_aggregates(
     for name, (column, kind) in keys.items():
         values.append(F.count_if(is_written & column.isNull()).alias(f"nulls {name}"))
         if write_rules.RANGED.fullmatch(kind):
-            values.append(as_text(F.min(column), kind).alias(f"low {name}"))
-            values.append(as_text(F.max(column), kind).alias(f"high {name}"))
+            # Bytes that are not UTF-8 would be others as text here, and in the statistics of files.
+            is_exact = F.bool_and(F.is_valid_utf8(column) if kind == "string" else F.lit(col=True))
+            for end, value in (("low", F.min(column)), ("high", F.max(column))):
+                values.append(F.when(is_exact, as_text(value, kind)).alias(f"{end} {name}"))
     return values
 
 

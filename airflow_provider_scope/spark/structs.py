@@ -267,15 +267,26 @@ def _value_text(value: Column, kind: T.DataType) -> Column:
             double = value.cast("double")
             is_whole = (double == F.floor(double)) & (F.abs(double) < _WHOLE)
             return F.when(is_whole, double.cast("bigint").cast("string")).otherwise(double.cast("string"))
-        case T.BinaryType():
-            return F.hex(value)
         case T.DateType():
             return value.cast("timestamp_ntz").cast("string")
         case T.TimestampType():
             return F.unix_micros(value).cast("string")
-        case T.VariantType():
-            return F.to_json(value)
-    return value.cast("string")
+    to_text = _TEXTS.get(type(kind))
+    return to_text(value) if to_text else value.cast("string")
+
+
+def _of_text(value: Column) -> Column:
+    """Write bytes that are not UTF-8 as digits: JSON has the same replacement for all of them."""
+    text = value.cast("string")
+    return F.when(F.is_valid_utf8(text), text).otherwise(F.concat(F.lit("\0\ufffd"), F.hex(text)))
+
+
+_TEXTS: dict[type[T.DataType], Callable[[Column], Column]] = {
+    T.BinaryType: F.hex,
+    T.StringType: _of_text,
+    T.VariantType: F.to_json,
+}
+"""Type -> how its values are written, if not by a cast."""
 
 
 def value_by_key(spark: SparkSession, values: Mapping[str, str | None], key: Column, kind: str) -> Column:

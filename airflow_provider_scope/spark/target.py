@@ -328,7 +328,7 @@ def _changed_in_partitions(value: Column, kind: str) -> list[tuple[Column, str]]
         # It writes the year without its sign, and 45 BC becomes 45.
         early = value < F.lit(_YEAR_1).cast("timestamp")
         changes.append((early, "a time before the year 1, which Delta turns into another time"))
-    if kind == "binary":
+    if kind.startswith(("binary", "string")):  # a collation follows
         changes.append((~F.is_valid_utf8(text), "bytes that are no UTF-8, which Delta turns into others"))
     return changes
 

@@ -200,6 +200,18 @@ def test_a_char_column_that_another_writer_filled_without_blanks(bench: Bench, p
     assert stored(bench, "k", "v") == [("AT   ", "old"), ("DE   ", "new"), ("FR   ", "new")]
 
 
+@pytest.mark.parametrize("write", ["merge_key", "upsert", "scd2"])
+def test_bytes_of_a_text_that_are_not_utf_8_are_compared_as_they_are(bench: Bench, write: str) -> None:
+    """JSON, Python and the statistics of files have one replacement for all of them."""
+    make(bench, "k STRING, v STRING", "")
+    for seq, (key, value) in enumerate((("FF", "FD"), ("FE", "FD"), ("FF", "FC"))):
+        rows = f"SELECT CAST(X'{key}' AS STRING) AS k, CAST(X'{value}' AS STRING) AS v"
+        commit(bench, seq, rows, writes("k")[write], schema_evolution="add")
+
+    active = "_valid_to IS NULL" if write == "scd2" else "true"
+    assert stored(bench, "hex(k)", "hex(v)", where=active) == [("FE", "FD"), ("FF", "FC")]
+
+
 def test_a_text_that_is_too_long_is_refused(bench: Bench) -> None:
     make(bench, "k CHAR(2), v VARCHAR(2)")
     commit(bench, 0, "SELECT 'de' AS k, 'ol' AS v", {})

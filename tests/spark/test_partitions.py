@@ -74,12 +74,14 @@ def test_hives_word_for_null_in_a_partition_column_is_an_error_because_delta_wou
     assert "partition column p has an empty text or __HIVE_DEFAULT_PARTITION__" in error.what
 
 
+@pytest.mark.parametrize("kind", ["binary", "string"])
 def test_bytes_that_are_no_text_in_a_partition_column_are_refused_because_delta_would_change_them(
-    bench: Any,
+    bench: Any, kind: str
 ) -> None:
     file = bench.parquet("a.parquet", a=[1, 2], p=[b"\xc3\xa9", b"\xff"])
+    sql = f"SELECT a, CAST(p AS {kind}) AS p FROM @data"
 
-    error = bench.failure(bench.batch(0, file), partition_by=("p",))
+    error = bench.failure(bench.batch(0, file), partition_by=("p",), sql=sql)
 
     assert "partition column p has bytes that are no UTF-8, which Delta turns into others" in error.what
 
