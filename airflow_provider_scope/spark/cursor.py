@@ -185,6 +185,9 @@ class Reading:
         cursor_state.check_column(self.before, self.cursor, "the log")
         cursor_state.check_dedup(self.before, self.cursor, "the log")
         cursor_state.check_kind(self.cursor.column, self.kind, self.before)
+        self.is_retyped = self.before.kind not in (None, self.kind)
+        if self.is_retyped:
+            self.before = self._retyped(self.before)
         self.stored = self.value
         self.group = F.lit("")
         """The key of a row's group; without ``per``, all rows are one."""
@@ -323,7 +326,7 @@ class Reading:
         if not self.cursor.dedup_key:
             number = F.row_number().over(Window.partitionBy(*_MARKS).orderBy(F.lit(1)))
         if self.before.boundary_folder:
-            stored = self._stored(self.before.boundary_folder)
+            stored = self._loaded_before()
             numbered = marked.withColumn("_scope_number", number).join(stored, _MARKS, "left")
             return numbered.where("_scope_number > coalesce(_scope_n, 0)").select(*self._columns())
         # Few rows, as a rule: one partition spares a shuffle, and a literal a join.
@@ -431,7 +434,7 @@ class Reading:
 
     def _in_folder(self, rows: DataFrame, state: CursorState, count: int) -> CursorState:
         """Note the rows that the next load reads again, where they may be many; see ``_remembering``."""
-        if not count and _lasts(self.before) == _lasts(state):
+        if not count and _lasts(self.before) == _lasts(state) and not self.is_retyped:
             return state
         read = rows.where(~self.is_missing & self._is_from(self._since(state))).select(*self._marks())
         kept = self._loaded_before()
@@ -468,7 +471,8 @@ class Reading:
 
     def _loaded_before(self) -> DataFrame:
         if self.before.boundary_folder:
-            return self._stored(self.before.boundary_folder)
+            stored = self._stored(self.before.boundary_folder)
+            return stored.withColumn(_MARKS[0], self._as_now(F.col(_MARKS[0]))) if self.is_retyped else stored
         names = (*_MARKS, "_scope_n")
         rows = [dict(zip(names, loaded_row, strict=True)) for loaded_row in self.before.boundary_rows]
         # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
@@ -496,6 +500,19 @@ class Reading:
 
     def _compares(self) -> bool:
         return self.cursor.compares
+
+    def _retyped(self, state: CursorState) -> CursorState:
+        """Write the values of a state as the type that the column has now writes them: 5, 5.0 or 5.00.
+
+        :raises CursorError: It does not hold one of them.
+        """
+        old = cursor_state.values_in(state)
+        texts = F.transform(F.from_json(F.lit(json.dumps(old)), "array<string>"), self._as_now)
+        now = self.spark.range(1).select(texts).first()[0]  # type: ignore[index] # there is one row
+        return cursor_state.with_values(state, dict(zip(old, now, strict=True)), self.kind)
+
+    def _as_now(self, text: Column) -> Column:
+        return text.try_cast(str(self.before.kind)).try_cast(self.kind).cast("string")
 
     # ---- values --------------------------------------------------------------------------------
 

@@ -44,6 +44,29 @@ def test_a_row_that_changed_and_changed_back_is_loaded_each_time(
     assert texts(replay.load(rows_at((9, "open"), (8, "early"), (10, "new"), *more))) == []
 
 
+@pytest.mark.parametrize("others", [0, 250])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        (pa.int32(), pa.float64(), pa.int64()),
+        (pa.decimal128(12, 1), pa.decimal128(14, 4), pa.decimal128(38, 0), pa.float32()),
+    ],
+)
+def test_rows_stay_known_when_the_number_is_of_another_type(
+    spark: Any, tmp_path: Path, others: int, kinds: tuple[Any, ...]
+) -> None:
+    replay = Replay(spark, tmp_path, Cursor(column="v", lag=2))
+    numbers = pa.array([9, 8] + [9] * others, pa.int32())
+    names = ["a", "b"] + [f"other {number:03}" for number in range(others)]
+
+    loads = [replay.load(pa.table({"v": numbers.cast(kind), "t": names})) for kind in kinds]
+    assert [*map(len, loads)] == [2 + others] + [0] * (len(kinds) - 1)
+    assert texts(replay.load(rows_at((9, "new"), (7, "late"), kind=kinds[-1]))) == ["late", "new"]
+    replay.load(rows_at((1000, "c"), kind=kinds[-1]))
+    with pytest.raises(CursorError, match="type tinyint, and its last value is of the type"):
+        replay.load(rows_at((1, "d"), kind=pa.int8()))
+
+
 @pytest.mark.parametrize("func", ["max", "min"])
 def test_infinite_values_and_nan_are_missing_in_later_loads_too(
     spark: Any, tmp_path: Path, func: Any

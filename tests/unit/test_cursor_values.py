@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -123,6 +124,22 @@ def test_lag_is_taken_from_the_last_value(kind: str, last: str, lag: float, func
     state = CursorState(column="c", kind=kind, last=last)
 
     assert cursor_state.start_of(rule(lag, func), state, kind, None) == start
+
+
+def test_years_that_python_does_not_have_are_in_order() -> None:
+    days = ["-0044-06-08", "-0001-01-01", "0001-01-01", "2026-01-01", "9999-12-31", "+12345-06-07"]
+    for kind, end in (("date", ""), ("timestamp", " 00:00:00.5Z"), ("timestamp_ntz", " 00:00:00")):
+        for before, after in pairwise(day + end for day in days):
+            assert cursor_state.is_beyond(after, before, kind, "max")
+            assert cursor_state.is_beyond(before, after, kind, "min")
+        assert not cursor_state.is_beyond(days[0] + end, days[0] + end, kind, "max")
+        with pytest.raises(CursorError, match="cannot be applied to the last value"):
+            cursor_state.start_of(
+                rule(1), CursorState(column="c", kind=kind, last=days[-1] + end), kind, None
+            )
+    assert not cursor_state.is_beyond(
+        "2026-01-01 00:00:00.000000Z", "2026-01-01 00:00:00Z", "timestamp", "max"
+    )
 
 
 def test_lag_never_goes_below_the_initial_value() -> None:

@@ -340,11 +340,39 @@ def check_kind(column: str, kind: str, state: CursorState | None) -> None:
         )
     before = state.kind if state else None
     if before and before != kind and not (_NUMBER.fullmatch(before) and _NUMBER.fullmatch(kind)):
-        raise CursorError(
-            f"The column {column!r} has the type {kind}, and its last value is of the type {before}.",
-            kept=NO_ROW_WRITTEN,
-            do="give the column its type back (CAST in pre_filter_sql); or run once with full_refresh=True",
-        )
+        raise _of_another_type(column, kind, before)
+
+
+def _of_another_type(column: str, kind: str, before: str | None) -> CursorError:
+    return CursorError(
+        f"The column {column!r} has the type {kind}, and its last value is of the type {before}.",
+        kept=NO_ROW_WRITTEN,
+        do="give the column its type back (CAST in pre_filter_sql); or run once with full_refresh=True",
+    )
+
+
+def values_in(state: CursorState) -> list[str]:
+    """List the values of the column that a state has as text."""
+    ends = {end for group in state.reached.values() for end in (group.last, group.since) if end is not None}
+    return sorted(ends | {at for at, _, _ in state.boundary_rows})
+
+
+def with_values(state: CursorState, texts: Mapping[str, str | None], kind: str) -> CursorState:
+    """Write each value of a state as another text.
+
+    :param kind: The type whose texts these are.
+    :raises CursorError: The type does not hold one of the values.
+    """
+    if None in texts.values():
+        raise _of_another_type(state.column, kind, state.kind)
+    now: dict[Any, Any] = {None: None, **texts}
+    return replace(
+        state,
+        last=now[state.last],
+        since=now[state.since],
+        groups=tuple(Group(key, now[last], now[since]) for key, last, since in state.groups),
+        boundary_rows=tuple((now[at], row, n) for at, row, n in state.boundary_rows),
+    )
 
 
 def check_group_kind(column: str, kind: str, state: CursorState) -> None:
@@ -576,7 +604,8 @@ def _shifted(last: str, kind: str, cursor: Cursor) -> str:
         raise CursorError(
             f"cursor.lag={cursor.lag} cannot be applied to the last value {last}: {err}.",
             kept=NO_ROW_WRITTEN,
-            do="set a smaller lag, or initial_value without a lag",
+            do="leave rows with such a value out in pre_filter_sql, or give them another one there; or set a "
+            "smaller lag, or none",
         ) from err
     raise CursorError(
         f"cursor.lag={cursor.lag} is for numbers, dates and timestamps; {cursor.column!r} has the type "
@@ -595,6 +624,9 @@ def is_beyond(first: str, second: str, kind: str, func: str) -> bool:
 def _ordered(text: str, kind: str) -> Any:
     if _NUMBER.fullmatch(kind):
         return Decimal(text)
-    if kind == "date":
-        return date.fromisoformat(text)
-    return text.encode() if kind == "string" else datetime.fromisoformat(text)
+    if kind == "string":
+        return text.encode()
+    # Spark's years go on where those of Python's dates end.
+    end_of_year = text.index("-", 1)
+    whole, _, fraction = text[end_of_year:].rstrip("Z").partition(".")
+    return int(text[:end_of_year]), whole, fraction.rstrip("0")
