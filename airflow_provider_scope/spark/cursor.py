@@ -509,10 +509,21 @@ class Reading:
         old = cursor_state.values_in(state)
         texts = F.transform(F.from_json(F.lit(json.dumps(old)), "array<string>"), self._as_now)
         now = self.spark.range(1).select(texts).first()[0]  # type: ignore[index] # there is one row
+        if state.boundary_folder:
+            at = F.col(_MARKS[0])
+            if (
+                not self._stored(state.boundary_folder)
+                .where(self._as_now(at).isNull() & at.isNotNull())
+                .isEmpty()
+            ):
+                raise cursor_state.type_error(self.cursor.column, self.kind, state.kind)
         return cursor_state.with_values(state, dict(zip(old, now, strict=True)), self.kind)
 
     def _as_now(self, text: Column) -> Column:
-        return text.try_cast(str(self.before.kind)).try_cast(self.kind).cast("string")
+        """Return the text of a value in the type of now; NULL if it would be another value."""
+        before = text.try_cast(str(self.before.kind))
+        now = before.try_cast(self.kind)
+        return F.when(now.try_cast(str(self.before.kind)) == before, now.cast("string"))
 
     # ---- values --------------------------------------------------------------------------------
 

@@ -67,6 +67,22 @@ def test_rows_stay_known_when_the_number_is_of_another_type(
         replay.load(rows_at((1, "d"), kind=pa.int8()))
 
 
+@pytest.mark.parametrize("others", [0, 250])
+@pytest.mark.parametrize("values", [(9.5, 8.0), (9.0, 8.5)])
+def test_a_number_whose_new_type_cuts_what_is_known_is_refused(
+    spark: Any, tmp_path: Path, others: int, values: tuple[float, ...]
+) -> None:
+    """By a last value of 9, rows of 9 that were 9.5 would be loaded twice."""
+    replay = Replay(spark, tmp_path, Cursor(column="v", lag=2))
+    more = [(9.0, f"other {number:03}") for number in range(others)]
+    rows = rows_at(*((value, str(value)) for value in values), *more, kind=pa.float64())
+    replay.load(rows)
+
+    with pytest.raises(CursorError, match="type bigint, and its last value is of the type double"):
+        replay.load(rows.set_column(0, "v", rows["v"].cast(pa.int64(), safe=False)))
+    assert replay.load(rows) == []
+
+
 @pytest.mark.parametrize("func", ["max", "min"])
 def test_infinite_values_and_nan_are_missing_in_later_loads_too(
     spark: Any, tmp_path: Path, func: Any

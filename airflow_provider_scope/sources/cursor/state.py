@@ -340,10 +340,11 @@ def check_kind(column: str, kind: str, state: CursorState | None) -> None:
         )
     before = state.kind if state else None
     if before and before != kind and not (_NUMBER.fullmatch(before) and _NUMBER.fullmatch(kind)):
-        raise _of_another_type(column, kind, before)
+        raise type_error(column, kind, before)
 
 
-def _of_another_type(column: str, kind: str, before: str | None) -> CursorError:
+def type_error(column: str, kind: str, before: str | None) -> CursorError:
+    """Make the error for a column whose type does not hold the values that a state has of it."""
     return CursorError(
         f"The column {column!r} has the type {kind}, and its last value is of the type {before}.",
         kept=NO_ROW_WRITTEN,
@@ -364,7 +365,7 @@ def with_values(state: CursorState, texts: Mapping[str, str | None], kind: str) 
     :raises CursorError: The type does not hold one of the values.
     """
     if None in texts.values():
-        raise _of_another_type(state.column, kind, state.kind)
+        raise type_error(state.column, kind, state.kind)
     now: dict[Any, Any] = {None: None, **texts}
     return replace(
         state,
