@@ -55,7 +55,7 @@ def test_an_empty_extract_is_ignored_unless_it_is_to_retire(bench: Bench) -> Non
 
 
 def test_the_hash_sees_values_and_not_how_they_are_written_or_ordered(bench: Bench) -> None:
-    """Equal rows are one version, and one that comes back is a new one."""
+    """Equal rows are one version, and one that comes back is a new one, which ends alone."""
     lists = pa.list_(pa.int64())
     whole = pa.array([3, 2, 1], pa.int32())
     items = pa.array([[1], [1], [1], []], lists)
@@ -64,13 +64,14 @@ def test_the_hash_sees_values_and_not_how_they_are_written_or_ordered(bench: Ben
     load(bench, 2, items=items, text=[None, "b ", "a"], n=whole, id=[3, 2, 1])
     items = pa.array([[], [1], [2]], lists)
     load(bench, 3, id=[3, 2, 1], n=whole, text=[None, "b", "a"], items=items)
+    load(bench, 4, id=[3], n=whole[:1], text=pa.array([None], pa.string()), items=items[:1])
 
     assert windows(bench, "id", "text") == [
         (1, "a", 1, 3),
-        (1, "a", 3, None),
+        (1, "a", 3, 4),
         (2, "b ", 2, 3),
         (2, "b", 1, 2),
-        (2, "b", 3, None),
+        (2, "b", 3, 4),
         (3, None, 1, None),
     ]
 
