@@ -428,7 +428,7 @@ class CursorSlice(WithoutFiles):
     """The state before the batch, as its commit holds it; None: the batch begins at the initial value."""
     column: str
     first: str | None
-    """The initial value, or the first of a range (``sources.cursor.state.Bound.encode``); None: no bound."""
+    """The initial value, or the first of a range (``sources.cursor.bounds.Bound.encode``); None: no bound."""
     end: str | None
     """The end of a range, in the same form; None: no bound."""
     source: str | None

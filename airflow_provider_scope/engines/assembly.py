@@ -177,8 +177,8 @@ def on_this_machine(settings: SparkEngine, log_file: Path) -> SparkEngine:
     conn_id, conf = settings.spark_conn_id, settings.conf or {}
     if not conn_id or manager_of(connection_of(conn_id), conf, log_file) is None:
         return settings
-    here = {name: value for name, value in conf.items() if name != DEPLOY_MODE}
-    return replace(settings, spark_conn_id=None, conf=here)
+    local_conf = {name: value for name, value in conf.items() if name != DEPLOY_MODE}
+    return replace(settings, spark_conn_id=None, conf=local_conf)
 
 
 def wait_for(jobs: _J, context: RunContext, timeout_seconds: float, poll_seconds: float) -> JobWait[_J]:

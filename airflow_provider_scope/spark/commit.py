@@ -200,8 +200,8 @@ class DeltaLog:
         # By their whole names: for each point in jvm.org.apache… Python would ask Java.
         delta_log, option = (getattr(jvm, name) for name in (_DELTA_LOG, "scala.Option"))
         log = delta_log.forTable(self.spark._jsparkSession, self.table)  # noqa: SLF001
-        none = option.empty()
-        return log.update(False, none, none)  # noqa: FBT003 - a Scala signature
+        absent = option.empty()
+        return log.update(False, absent, absent)  # noqa: FBT003 - a Scala signature
 
     def _actions(self, version: int, kind: str) -> list[dict[str, Any]]:
         name = path_of(self.table, version)

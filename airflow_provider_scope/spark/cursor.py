@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,13 +15,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.delta import commit as delta_commit
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.bounds import Bound
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
-from airflow_provider_scope.sources.cursor.state import Bound, CursorState
+from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.spark import databases, settings, user_sql
 from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.held import hold, read_once
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
-from airflow_provider_scope.spark.structs import column_of, row_hash, value_by_key, without_metadata
+from airflow_provider_scope.spark.structs import column_of, in_type, row_hash, value_by_key, without_metadata
 from airflow_provider_scope.spark.user_sql import over_rows, selected
 from airflow_provider_scope.sql import quoted
 
@@ -266,7 +266,7 @@ class Reading:
             F.count_if(self._is_again()).alias("again"),
             self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
         )
-        if self.is_repeatable and not (self.before.reached and self._compares()):
+        if self.is_repeatable and not (self.before.reached and self.cursor.compares):
             # All rows of a table, as a rule: to read one column of it twice costs less than to hold them.
             counts: dict[str, Any] = rows.agg(*values).first().asDict()  # type: ignore[union-attr] # there is one
             if not settings.is_small_batch(counts["rows"]):
@@ -287,7 +287,7 @@ class Reading:
 
     def _reached(self) -> Limit | None:
         """Find the last value of a row's group; None if no group has one yet."""
-        return self._limit(_lasts(self.before))
+        return self._limit(self.before.lasts)
 
     def _since(self, state: CursorState, key: Column | None = None) -> Limit | None:
         """Find the value from which on the rows of a group are to be noted.
@@ -299,7 +299,7 @@ class Reading:
     def _is_again(self) -> Column:
         """Check whether a row is not beyond the last value, so that it may have been loaded."""
         last = self._reached()
-        if last is None or not self._compares():
+        if last is None or not self.cursor.compares:
             return F.lit(False)  # noqa: FBT003 - a value
         return ~self.is_missing & ~self._is_beyond(last)
 
@@ -407,7 +407,7 @@ class Reading:
         :param count: How many rows are loaded.
         :return: None if one of these was not loaded, or if more are to be noted than the state holds.
         """
-        if self.end or not state.reached or not self._compares():
+        if self.end or not state.reached or not self.cursor.compares:
             return replace(state, boundary_rows=(), boundary_folder=None)
         if state.boundary_folder:
             return None
@@ -417,24 +417,11 @@ class Reading:
         read_marks = [(bool(is_again), str(at), str(row)) for is_again, at, row in marks]
         if len(read_marks) > most:
             return None
-        old = {(at, row): n for at, row, n in state.boundary_rows}
-        for mark, n in Counter((at, row) for is_again, at, row in read_marks if is_again).items():
-            if mark not in old or (not self.cursor.dedup_key and n > old[mark]):
-                return None
-        kept, read = (
-            [*state.boundary_rows],
-            [(at, row, 1) for is_again, at, row in read_marks if not is_again],
-        )
-        if not self.cursor.dedup_key and count:
-            read = [(at, row, 1) for _, at, row in read_marks]
-            values = {(at, cursor_state.group_of(row)) for at, row, _ in read}
-            kept = [(at, row, n) for at, row, n in kept if (at, cursor_state.group_of(row)) not in values]
-        noted = self._counted([*kept, *read], state)
-        return replace(state, boundary_rows=noted) if len(noted) <= cursor_state.MOST_BOUNDARY_ROWS else None
+        return cursor_state.remembered(state, read_marks, self.cursor, self.kind, loads=count > 0)
 
     def _in_folder(self, rows: DataFrame, state: CursorState, count: int) -> CursorState:
         """Note the rows that the next load reads again, where they may be many; see ``_remembering``."""
-        if not count and _lasts(self.before) == _lasts(state) and not self.is_retyped:
+        if not count and self.before.lasts == state.lasts and not self.is_retyped:
             return state
         read = rows.where(~self.is_missing & self._is_from(self._since(state))).select(*self._marks())
         kept = self._loaded_before()
@@ -460,19 +447,14 @@ class Reading:
             return replace(state, boundary_rows=tuple(sorted(stored)), boundary_folder=None)
         return replace(state, boundary_rows=(), boundary_folder=folder)
 
-    def _counted(self, rows: list[LoadedRow], state: CursorState) -> tuple[LoadedRow, ...]:
-        counts: Counter[tuple[str, str]] = Counter()
-        reached = state.reached
-        for at, row, n in rows:
-            start = reached[cursor_state.group_of(row)].since
-            if start is None or not cursor_state.is_beyond(start, at, self.kind, self.cursor.last_value_func):
-                counts[at, row] += n
-        return tuple(sorted((at, row, n) for (at, row), n in counts.items()))
-
     def _loaded_before(self) -> DataFrame:
         if self.before.boundary_folder:
             stored = self._stored(self.before.boundary_folder)
-            return stored.withColumn(_MARKS[0], self._as_now(F.col(_MARKS[0]))) if self.is_retyped else stored
+            return (
+                stored.withColumn(_MARKS[0], self._in_own_type(F.col(_MARKS[0])))
+                if self.is_retyped
+                else stored
+            )
         names = (*_MARKS, "_scope_n")
         rows = [dict(zip(names, loaded_row, strict=True)) for loaded_row in self.before.boundary_rows]
         # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
@@ -498,32 +480,22 @@ class Reading:
         row = F.concat(row_hash(fields), self.group)
         return [self._text(self.value).alias("_scope_at"), row.alias("_scope_row")]
 
-    def _compares(self) -> bool:
-        return self.cursor.compares
-
     def _retyped(self, state: CursorState) -> CursorState:
         """Write the values of a state as the type that the column has now writes them: 5, 5.0 or 5.00.
 
         :raises CursorError: It does not hold one of them.
         """
         old = cursor_state.values_in(state)
-        texts = F.transform(F.from_json(F.lit(json.dumps(old)), "array<string>"), self._as_now)
+        texts = F.transform(F.from_json(F.lit(json.dumps(old)), "array<string>"), self._in_own_type)
         now = self.spark.range(1).select(texts).first()[0]  # type: ignore[index] # there is one row
         if state.boundary_folder:
-            at = F.col(_MARKS[0])
-            if (
-                not self._stored(state.boundary_folder)
-                .where(self._as_now(at).isNull() & at.isNotNull())
-                .isEmpty()
-            ):
+            lost = self._stored(state.boundary_folder).where(self._in_own_type(F.col(_MARKS[0])).isNull())
+            if not lost.isEmpty():
                 raise cursor_state.type_error(self.cursor.column, self.kind, state.kind)
         return cursor_state.with_values(state, dict(zip(old, now, strict=True)), self.kind)
 
-    def _as_now(self, text: Column) -> Column:
-        """Return the text of a value in the type of now; NULL if it would be another value."""
-        before = text.try_cast(str(self.before.kind))
-        now = before.try_cast(self.kind)
-        return F.when(now.try_cast(str(self.before.kind)) == before, now.cast("string"))
+    def _in_own_type(self, text: Column) -> Column:
+        return in_type(text, str(self.before.kind), self.kind)
 
     # ---- values --------------------------------------------------------------------------------
 
@@ -620,7 +592,3 @@ class Reading:
             kept=NO_ROW_WRITTEN,
             do=do,
         )
-
-
-def _lasts(state: CursorState) -> dict[str, str]:
-    return {key: group.last for key, group in state.reached.items()}

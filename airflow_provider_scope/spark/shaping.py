@@ -236,8 +236,8 @@ def naming_unfit_columns(rows: DataFrame, table: str) -> Iterator[None]:
         finding = unfit.get(err.getCondition() or "", lambda _: None)(rows.schema)
         if not finding:
             raise
-        what, do = finding
-        raise InputError(f"The table {table} cannot have {what}", kept=NO_ROW_WRITTEN, do=do) from err
+        problem, advice = finding
+        raise InputError(f"The table {table} cannot have {problem}", kept=NO_ROW_WRITTEN, do=advice) from err
 
 
 def _invalid_names(columns: T.StructType) -> tuple[str, str] | None:
@@ -247,17 +247,17 @@ def _invalid_names(columns: T.StructType) -> tuple[str, str] | None:
         return None
     names = ", ".join(quoted(name) for name in invalid)
     valid_name = re.sub(r"\W+", "_", invalid[0]).strip("_") or "name"
-    what = (
+    problem = (
         f"columns with these names: {names}. Without column mapping, Delta allows no column name with a "
         "blank, a line break, a tab or one of , ; { } ( ) =."
     )
-    do = (
+    advice = (
         f"rename them in `sql`: SELECT {quoted(invalid[0])} AS {valid_name}, …; for a key inside an object, "
         "declare its column as string. Or allow such names with "
         'TableSpec(properties={"delta.columnMapping.mode": "name"}); the table\'s readers have to support '
         "this, too"
     )
-    return what, do
+    return problem, advice
 
 
 def _types_of_no_table(columns: T.StructType) -> tuple[str, str] | None:

@@ -289,6 +289,13 @@ _TEXTS: dict[type[T.DataType], Callable[[Column], Column]] = {
 """Type -> how its values are written, if not by a cast."""
 
 
+def in_type(text: Column, before: str, now: str) -> Column:
+    """Return the text of a value in another type; NULL if it would be another value."""
+    value = text.try_cast(before)
+    converted = value.try_cast(now)
+    return F.when(converted.try_cast(before) == value, converted.cast("string"))
+
+
 def value_by_key(spark: SparkSession, values: Mapping[str, str | None], key: Column, kind: str) -> Column:
     """Find the value for a key; NULL if there is none. It takes as long with ten values as with ten thousand.
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 from airflow_provider_scope.protocol.intervals import IntervalLog, known_intervals
-from airflow_provider_scope.sources.cursor.state import window_bounds
+from airflow_provider_scope.sources.cursor.bounds import window_bounds
 from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.bounds import Bound
 from airflow_provider_scope.sources.cursor.spec import Cursor
-from airflow_provider_scope.sources.cursor.state import Bound, CursorState, Group
+from airflow_provider_scope.sources.cursor.state import CursorState, Group
 
 KEYS = st.sampled_from(["", "=", "==", "=a", "=a ", "=A", "=\"'\\", "=ä\n", "=\0"])
 VALUES = {

@@ -11,8 +11,9 @@ from uuid import UUID
 import pytest
 
 from airflow_provider_scope.sources.cursor import newer
+from airflow_provider_scope.sources.cursor.bounds import Bound
 from airflow_provider_scope.sources.cursor.spec import Cursor
-from airflow_provider_scope.sources.cursor.state import Bound, CursorState, compared_by
+from airflow_provider_scope.sources.cursor.state import CursorState, compared_by
 
 RULE = Cursor(column="n")
 ROW = {"n": 7, "t": "x"}

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError, InputError
 from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.bounds import Bound, overlap, window_bounds
 from airflow_provider_scope.sources.cursor.spec import bound_of
-from airflow_provider_scope.sources.cursor.state import Bound, CursorState, Group, overlap, window_bounds
+from airflow_provider_scope.sources.cursor.state import CursorState, Group
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.specs import Cursor, Scd2, TableSource

@@ -10,8 +10,9 @@ import pytest
 
 from airflow_provider_scope.delta.commit import parse
 from airflow_provider_scope.sources.cursor import newer
+from airflow_provider_scope.sources.cursor.bounds import Bound
 from airflow_provider_scope.sources.cursor.spec import Cursor
-from airflow_provider_scope.sources.cursor.state import Bound, CursorState, Group
+from airflow_provider_scope.sources.cursor.state import CursorState, Group
 
 CURSOR = Cursor(column="n")
 

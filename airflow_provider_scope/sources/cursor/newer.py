@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_scope.delta.commit import EXACT_SINCE
 from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.bounds import EPOCH
 from airflow_provider_scope.sources.cursor.databases import named, postgres_literal
-from airflow_provider_scope.sources.cursor.state import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_provider_scope.delta.commit import DeltaCommit
+    from airflow_provider_scope.sources.cursor.bounds import Bound
     from airflow_provider_scope.sources.cursor.spec import Cursor
-    from airflow_provider_scope.sources.cursor.state import Bound, CursorState
+    from airflow_provider_scope.sources.cursor.state import CursorState
 
 
 COMMITS = 100

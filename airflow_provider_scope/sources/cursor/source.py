@@ -14,8 +14,8 @@ from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.protocol.source import OneSlice, Source
 from airflow_provider_scope.sources.cursor import databases, newer
 from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.bounds import Bound, overlap, window_bounds
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
-from airflow_provider_scope.sources.cursor.state import Bound, overlap, window_bounds
 from airflow_provider_scope.values import CursorSlice
 
 if TYPE_CHECKING:

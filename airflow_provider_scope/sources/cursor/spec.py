@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.sources.cursor.state import Bound
+from airflow_provider_scope.sources.cursor.bounds import Bound
 from airflow_provider_scope.sources.spec import SourceSpec, is_name
 from airflow_provider_scope.validation import Amount, Count
 

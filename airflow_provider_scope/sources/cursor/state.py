@@ -4,136 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation, localcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CheckpointCorruptError, CursorError
+from airflow_provider_scope.sources.cursor.bounds import EPOCH, Bound, moment_of
 from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from airflow_provider_scope.sources.cursor.spec import Cursor
-    from airflow_provider_scope.values import CursorSlice, Window
-
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Bound(NamedTuple):
-    """One end of the rows that are read, as the user wrote it, or the end of an interval."""
-
-    kind: str
-    """"number", "date", "timestamp", "timestamp_ntz", "text", or "instant" of an interval."""
-    text: str
-    side: str = ""
-    """"open" of a first value that is not read, "closed" of an end that is; empty otherwise."""
-
-    def encode(self) -> str:
-        """Write it so that an older version refuses a bound with a side, as one of an unknown kind."""
-        return f"{self.side} {self.kind}:{self.text}".lstrip()
-
-    @classmethod
-    def decode(cls, text: str) -> Bound:
-        head, _, value = text.partition(":")
-        side, _, kind = head.rpartition(" ")
-        return cls(kind, value, side)
-
-    def milliseconds(self) -> int | None:
-        """Convert it to an instant that can be compared with an interval; None if it is none.
-
-        Numbers are unix seconds, and what has no zone is UTC: as an interval's ends become such values.
-        """
-        if self.kind == "number":
-            number = _number(self)
-            return None if number is None else int(number * 1000)
-        moment = _instant(self)
-        return None if moment is None else (moment - EPOCH) // timedelta(milliseconds=1)
-
-    def beyond(self, other: Bound, func: str) -> bool:
-        """Whether it comes after another bound of its kind; never for text, whose type is not known."""
-        if self.kind == "number":
-            value, limit = Decimal(self.text), Decimal(other.text)
-        elif self.kind == "text":
-            return False
-        else:
-            value, limit = (moment_of(bound.text) for bound in (self, other))  # type: ignore[assignment]
-        return value > limit if func == "max" else value < limit
-
-
-def overlap(
-    first_range: tuple[Bound, Bound], second_range: tuple[Bound, Bound], *, is_text: bool | None = None
-) -> bool:
-    """Return whether two ranges have values in common.
-
-    Each range is its first value and its end, which is not in it unless its side says so. It goes down if
-    the end is smaller.
-
-    :param is_text: Whether the column holds text; None if it is not known. Then ends that can all be read as
-        numbers, or all as times, are compared as such.
-    """
-    ends = (*first_range, *second_range)
-    readers = {None: (_number, _instant, _text), True: (_text,), False: (_number, _instant)}[is_text]
-    for reader in readers:
-        values = [reader(bound) for bound in ends]
-        if None not in values:
-            low, high = (
-                [
-                    bounds[n]
-                    for bounds in (_sorted(first_range, values[:2]), _sorted(second_range, values[2:]))
-                ]
-                for n in (0, 1)
-            )
-            # Of equal ends, one that is not in its range leaves least.
-            (start, has_start), (end, has_end) = max(low, key=lambda b: (b[0], not b[1])), min(high)
-            return bool(start < end or (start == end and has_start and has_end))
-    return False
-
-
-def _number(bound: Bound) -> Decimal | None:
-    try:
-        number = Decimal(bound.text) if bound.kind in ("number", "text") else None
-    except InvalidOperation:
-        return None
-    return number if number is not None and number.is_finite() else None
-
-
-def _instant(bound: Bound) -> datetime | None:
-    """Read a time; what has no zone is UTC: in one column all have one, or none has."""
-    try:
-        moment = datetime.fromisoformat(bound.text) if bound.kind != "number" else None
-    except ValueError:
-        return None
-    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _text(bound: Bound) -> bytes | None:
-    return bound.text.encode() if bound.kind == "text" else None
-
-
-def _sorted(ends: tuple[Bound, Bound], values: Sequence[Any]) -> list[tuple[Any, bool]]:
-    """Return the smaller and the larger end of a range, each with whether it is in the range."""
-    first, end = ((values[0], ends[0].side != "open"), (values[1], ends[1].side == "closed"))
-    return [end, first] if end[0] < first[0] else [first, end]
-
-
-def window_bounds(window: Window) -> tuple[Bound, Bound]:
-    """Return the ends of an interval: rows from the first on, and before the second."""
-    ends = (window.start_ms, window.end_ms)
-    first, end = ((EPOCH + timedelta(milliseconds=ms)).isoformat() for ms in ends)
-    return Bound("instant", first), Bound("instant", end)
-
-
-def moment_of(text: str) -> datetime | date:
-    """Read a date or a time of text.
-
-    :raises ValueError: It is neither.
-    """
-    return (
-        date.fromisoformat(text) if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else datetime.fromisoformat(text)
-    )
+    from airflow_provider_scope.values import CursorSlice
 
 
 MOST_BOUNDARY_ROWS = 100
@@ -212,6 +97,11 @@ class CursorState:
         """The groups that have a last value, by their keys; without ``per`` that is one, or none."""
         groups = self.groups if self.last is None else (Group("", self.last, self.since),)
         return {group.key: group for group in groups}
+
+    @property
+    def lasts(self) -> dict[str, str]:
+        """The last value of each group, by its key."""
+        return {key: group.last for key, group in self.reached.items()}
 
     def encode(self) -> str:
         """Write it as JSON, without fields that have no value."""
@@ -374,6 +264,34 @@ def with_values(state: CursorState, texts: Mapping[str, str | None], kind: str) 
         groups=tuple(Group(key, now[last], now[since]) for key, last, since in state.groups),
         boundary_rows=tuple((now[at], row, n) for at, row, n in state.boundary_rows),
     )
+
+
+def remembered(
+    state: CursorState, marks: Sequence[tuple[bool, str, str]], cursor: Cursor, kind: str, *, loads: bool
+) -> CursorState | None:
+    """Note the rows of a load that the next one reads again, in the state itself.
+
+    :param marks: Of each row that was read whether it may have been loaded before, its value, and its hash.
+    :param loads: Whether the load has rows that are new.
+    :return: None if a row that may have been loaded was not, or if they are more than a state holds.
+    """
+    old = {(at, row): n for at, row, n in state.boundary_rows}
+    for mark, n in Counter((at, row) for is_again, at, row in marks if is_again).items():
+        if mark not in old or (not cursor.dedup_key and n > old[mark]):
+            return None
+    kept, read = [*state.boundary_rows], [(at, row, 1) for is_again, at, row in marks if not is_again]
+    if not cursor.dedup_key and loads:
+        read = [(at, row, 1) for _, at, row in marks]
+        values = {(at, group_of(row)) for at, row, _ in read}
+        kept = [(at, row, n) for at, row, n in kept if (at, group_of(row)) not in values]
+    counts: Counter[tuple[str, str]] = Counter()
+    reached = state.reached
+    for at, row, n in (*kept, *read):
+        start = reached[group_of(row)].since
+        if start is None or not is_beyond(start, at, kind, cursor.last_value_func):
+            counts[at, row] += n
+    rows = tuple(sorted((at, row, n) for (at, row), n in counts.items()))
+    return replace(state, boundary_rows=rows) if len(rows) <= MOST_BOUNDARY_ROWS else None
 
 
 def check_group_kind(column: str, kind: str, state: CursorState) -> None:

@@ -12,8 +12,8 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.bounds import Bound
 from airflow_provider_scope.sources.cursor.databases import MARK, OF_NUMBERS, named, postgres_literal
-from airflow_provider_scope.sources.cursor.state import Bound
 from airflow_provider_scope.spark.databases import jdbc, postgres_parts
 from airflow_provider_scope.spark.databases.jdbc import DIGITS, no_type_for
 from airflow_provider_scope.sql import quoted

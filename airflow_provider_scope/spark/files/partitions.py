@@ -147,10 +147,10 @@ def check_names(columns: T.StructType, names: Sequence[str]) -> None:
     :raises InputError: As said.
     """
     in_files = {name.lower() for name in names}
-    both = [name for name in columns.names if name.lower() in in_files]
-    if both:
+    repeated = [name for name in columns.names if name.lower() in in_files]
+    if repeated:
         raise InputError(
-            f"The files have columns that partition_columns names, too: {', '.join(both)}.",
+            f"The files have columns that partition_columns names, too: {', '.join(repeated)}.",
             kept=KEPT,
             do="leave them out of partition_columns; or declare `columns` without them, and set "
             'extra_columns="ignore"',

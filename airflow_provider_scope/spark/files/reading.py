@@ -292,8 +292,8 @@ def first_in_its_file(
     if record.is_of_select:
 
         def is_same(text: str) -> bool:
-            other = bad_record(text)
-            return other is not None and other.rule == record.rule
+            bad = bad_record(text)
+            return bad is not None and bad.rule == record.rule
 
         by_words = {user_sql.words(name, rule): {name: rule} for name, rule in plan.expect.items()}
         plan = plan.with_spec(expect=by_words[record.rule])  # no other rule is to fail before it

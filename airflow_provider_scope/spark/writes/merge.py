@@ -489,10 +489,10 @@ def _sequence_conditions(merge: Merge, rule: write_rules.Merge, flag: Column) ->
         (column,) = load.columns(argument, [name])
         name = load.name(column)
         # What was stored before there was such a column has no value in it.
-        other = F.col(f"t.{quoted(name)}") if name.lower() in stored else F.lit(None)
-        return F.col(f"s.{quoted(name)}"), other
+        stored_value = F.col(f"t.{quoted(name)}") if name.lower() in stored else F.lit(None)
+        return F.col(f"s.{quoted(name)}"), stored_value
 
-    sequence, other = pair("sequence_by", rule.sequence_by or "")
+    sequence, latest = pair("sequence_by", rule.sequence_by or "")
     content = row_hash(load.batch.rows.schema, lambda name: f"s.{quoted(name)}")
     names = (*load.names, *load.batch.lacking)  # and no column that the table computes
     fields = [stored[name.lower()] for name in names if name.lower() in stored]
@@ -505,10 +505,10 @@ def _sequence_conditions(merge: Merge, rule: write_rules.Merge, flag: Column) ->
     else:
         key = F.to_json(F.struct(*[pair("primary_key", name)[0] for name in rule.primary_key]))
         wins = F.when(content == other_content, F.lit(col=False)).otherwise(tie_error(key).cast("boolean"))
-    is_newer = other.isNull() | (sequence > other)
+    is_newer = latest.isNull() | (sequence > latest)
     return (
-        flag & (is_newer | (sequence == other)),
-        ~flag & F.when(is_newer, F.lit(col=True)).when(sequence == other, wins).otherwise(F.lit(col=False)),
+        flag & (is_newer | (sequence == latest)),
+        ~flag & F.when(is_newer, F.lit(col=True)).when(sequence == latest, wins).otherwise(F.lit(col=False)),
     )
 
 
@@ -545,8 +545,8 @@ def _delete_insert(merge: Merge, rule: write_rules.Merge, rows: DataFrame) -> No
     """
     load = merge.load
     key, merge_key = load.columns("primary_key", rule.primary_key), load.columns("merge_key", rule.merge_key)
-    columns, both = [*dict.fromkeys([*key, *merge_key])], bool(key and merge_key)
-    if both:
+    columns, has_two_keys = [*dict.fromkeys([*key, *merge_key])], bool(key and merge_key)
+    if has_two_keys:
         # The pairs of both keys in the table of which the batch has one or the other.
         stored = merge.stored(columns)
         by_key, by_merge_key = (
@@ -560,10 +560,10 @@ def _delete_insert(merge: Merge, rule: write_rules.Merge, rows: DataFrame) -> No
     old = keys.select(*[F.col(c).alias(f"k_{c}") for c in columns], F.lit(1).alias("old"))
     source = old.unionByName(rows.where("NOT flag").drop("flag"), allowMissingColumns=True)
     is_old = f"s.{quoted(load.in_source('old'))}"
-    condition = [f"{is_old} = 1", write_rules.equal(load.pairs(columns, prefix="k_"), with_null=both)]
-    if not both:
+    condition = [f"{is_old} = 1", write_rules.equal(load.pairs(columns, prefix="k_"), with_null=has_two_keys)]
+    if not has_two_keys:
         condition += load.ranges_of(columns)
-    builder = merge.into(source, condition, once=both)
+    builder = merge.into(source, condition, once=has_two_keys)
     builder.whenMatchedDelete().whenNotMatchedInsert(f"{is_old} IS NULL", values=load.values()).execute()
 
 

@@ -1,0 +1,131 @@
+"""The ends of what a cursor reads, as users write them and as intervals have them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_scope.values import Window
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Bound(NamedTuple):
+    """One end of the rows that are read, as the user wrote it, or the end of an interval."""
+
+    kind: str
+    """"number", "date", "timestamp", "timestamp_ntz", "text", or "instant" of an interval."""
+    text: str
+    side: str = ""
+    """"open" of a first value that is not read, "closed" of an end that is; empty otherwise."""
+
+    def encode(self) -> str:
+        """Write it so that an older version refuses a bound with a side, as one of an unknown kind."""
+        return f"{self.side} {self.kind}:{self.text}".lstrip()
+
+    @classmethod
+    def decode(cls, text: str) -> Bound:
+        """Read what ``encode`` wrote."""
+        head, _, value = text.partition(":")
+        side, _, kind = head.rpartition(" ")
+        return cls(kind, value, side)
+
+    def milliseconds(self) -> int | None:
+        """Convert it to an instant that can be compared with an interval; None if it is none.
+
+        Numbers are unix seconds, and what has no zone is UTC: as an interval's ends become such values.
+        """
+        if self.kind == "number":
+            number = _number(self)
+            return None if number is None else int(number * 1000)
+        moment = _instant(self)
+        return None if moment is None else (moment - EPOCH) // timedelta(milliseconds=1)
+
+    def beyond(self, other: Bound, func: str) -> bool:
+        """Whether it comes after another bound of its kind; never for text, whose type is not known."""
+        if self.kind == "number":
+            value, limit = Decimal(self.text), Decimal(other.text)
+        elif self.kind == "text":
+            return False
+        else:
+            value, limit = (moment_of(bound.text) for bound in (self, other))  # type: ignore[assignment]
+        return value > limit if func == "max" else value < limit
+
+
+def overlap(
+    first_range: tuple[Bound, Bound], second_range: tuple[Bound, Bound], *, is_text: bool | None = None
+) -> bool:
+    """Return whether two ranges have values in common.
+
+    Each range is its first value and its end, which is not in it unless its side says so. It goes down if
+    the end is smaller.
+
+    :param is_text: Whether the column holds text; None if it is not known. Then ends that can all be read as
+        numbers, or all as times, are compared as such.
+    """
+    ends = (*first_range, *second_range)
+    readers = {None: (_number, _instant, _text), True: (_text,), False: (_number, _instant)}[is_text]
+    for reader in readers:
+        values = [reader(bound) for bound in ends]
+        if None not in values:
+            low, high = (
+                [
+                    bounds[n]
+                    for bounds in (_sorted(first_range, values[:2]), _sorted(second_range, values[2:]))
+                ]
+                for n in (0, 1)
+            )
+            # Of equal ends, one that is not in its range leaves least.
+            (start, has_start), (end, has_end) = max(low, key=lambda b: (b[0], not b[1])), min(high)
+            return bool(start < end or (start == end and has_start and has_end))
+    return False
+
+
+def _number(bound: Bound) -> Decimal | None:
+    try:
+        number = Decimal(bound.text) if bound.kind in ("number", "text") else None
+    except InvalidOperation:
+        return None
+    return number if number is not None and number.is_finite() else None
+
+
+def _instant(bound: Bound) -> datetime | None:
+    """Read a time; what has no zone is UTC: in one column all have one, or none has."""
+    try:
+        moment = datetime.fromisoformat(bound.text) if bound.kind != "number" else None
+    except ValueError:
+        return None
+    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _text(bound: Bound) -> bytes | None:
+    return bound.text.encode() if bound.kind == "text" else None
+
+
+def _sorted(ends: tuple[Bound, Bound], values: Sequence[Any]) -> list[tuple[Any, bool]]:
+    """Return the smaller and the larger end of a range, each with whether it is in the range."""
+    first, end = ((values[0], ends[0].side != "open"), (values[1], ends[1].side == "closed"))
+    return [end, first] if end[0] < first[0] else [first, end]
+
+
+def window_bounds(window: Window) -> tuple[Bound, Bound]:
+    """Return the ends of an interval: rows from the first on, and before the second."""
+    ends = (window.start_ms, window.end_ms)
+    first, end = ((EPOCH + timedelta(milliseconds=ms)).isoformat() for ms in ends)
+    return Bound("instant", first), Bound("instant", end)
+
+
+def moment_of(text: str) -> datetime | date:
+    """Read a date or a time of text.
+
+    :raises ValueError: It is neither.
+    """
+    return (
+        date.fromisoformat(text) if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else datetime.fromisoformat(text)
+    )
