@@ -42,6 +42,7 @@ _SHIPPED = (
     "sources/*/__init__.py",
     "sources/*/spec.py",
     "sources/*/state.py",
+    "sources/cursor/bounds.py",
     "sources/cursor/databases.py",
     "stores/__init__.py",
     "stores/kinds.py",
