@@ -119,6 +119,9 @@ def rule(lag: float | None = None, func: str = "max") -> Cursor:
         ("timestamp_ntz", "2024-01-01 00:00:00", 1, "min", "2024-01-01 00:00:01.000000"),
         ("int", "10", 0, "max", "10"),
         ("string", "a", 0, "max", "a"),
+        # The column of a database was a double, or a decimal.
+        ("int", "10.0", 3, "max", "7.0"),
+        ("bigint", "-2.50", 3.9, "min", "0.50"),
     ],
 )
 def test_lag_is_taken_from_the_last_value(kind: str, last: str, lag: float, func: str, start: str) -> None:

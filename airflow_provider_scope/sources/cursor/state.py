@@ -510,9 +510,9 @@ def _shifted(last: str, kind: str, cursor: Cursor) -> str:
     lag = Decimal(str(cursor.lag))
     lag = lag if cursor.is_rising else lag.copy_negate()
     try:
-        if _WHOLE.fullmatch(kind):
-            return str(int(last) - int(lag))
         if _NUMBER.fullmatch(kind):
+            # A database is asked before the last value is written as its column's new type would: 5.0 is 5.
+            lag = Decimal(int(lag)) if _WHOLE.fullmatch(kind) else lag
             with localcontext(prec=_DIGITS):
                 return f"{Decimal(last) - lag:f}"
         if kind == "date":
