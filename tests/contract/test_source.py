@@ -17,9 +17,9 @@ from airflow_provider_scope.exceptions import (
     SourceNotFoundError,
 )
 from airflow_provider_scope.protocol.records import decode_offset, encode_offset
-from tests.crash.feed_world import CursorWorld, FeedWorld
 from tests.crash.judging import landed_rows, names_in
-from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
+from tests.crash.number_world import NumberWorld
+from tests.crash.table_world import CursorWorld, FeedWorld
 from tests.crash.world import MemoryWorld
 from tests.support.faulty_storage import Counting, before
 from tests.support.values import a_file, an_entry
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 WORLDS: dict[str, type[MemoryWorld]] = {
     "files": MemoryWorld,
     "numbers": NumberWorld,
-    "numbers in turn": NumberInTurnWorld,
-    "ledger": LedgerWorld,
     "feed": FeedWorld,
     "cursor": CursorWorld,
 }

@@ -23,11 +23,10 @@ from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.specs import SparkEngine
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.waiting import Job, JobWait
-from tests.crash.number_world import NumberInTurnDeltaWorld
+from tests.crash.table_world import CursorDeltaWorld, CursorInDelta
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import DeltaEngine
 from tests.support.faulty_storage import Call, FaultyStorage, Gate, LostAnswer, open_gate
-from tests.support.numbers import NumbersInDelta
 from tests.support.values import an_ingest
 
 if TYPE_CHECKING:
@@ -225,8 +224,8 @@ class ClusterWorld(DeltaWorld):
         )
 
 
-class ClusterInTurnWorld(ClusterWorld, NumberInTurnDeltaWorld):
+class ClusterInTurnWorld(ClusterWorld, CursorDeltaWorld):
     """A source whose batches follow from each other."""
 
     def committer(self) -> BatchLoop:
-        return NumbersInDelta(open_gate, self.storage, self.path)
+        return CursorInDelta(open_gate, self.source_table)

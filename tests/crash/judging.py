@@ -20,9 +20,8 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.protocol import acceptance, repair, takeover
 from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.values import CursorSlice, VersionSlice
-from tests.crash.feed_world import numbers_of
+from tests.crash.table_world import numbers_of
 from tests.support.faulty_storage import Counting, open_gate
-from tests.support.ledger import LedgerSlice
 from tests.support.numbers import NumberSlice
 
 if TYPE_CHECKING:
@@ -186,10 +185,8 @@ def names_in(one: Any) -> list[Any]:
     """Name what a slice holds: files, numbers, or versions."""
     if isinstance(one, (NumberSlice, VersionSlice)):
         return [*range(one.first, one.last + 1)]
-    if isinstance(one, LedgerSlice):
-        return [*one.ids]
     if isinstance(one, CursorSlice):
-        return [*numbers_of(one)]
+        return numbers_of(one)
     return [file.path for file in one.files]
 
 

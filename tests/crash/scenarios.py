@@ -10,12 +10,7 @@ from airflow_provider_scope.exceptions import SourceFileGoneError, TableDiverged
 from airflow_provider_scope.values import Window
 from tests.crash.cluster_world import ClusterInTurnWorld, ClusterWorld
 from tests.crash.exhaustive import Stage
-from tests.crash.number_world import (
-    LedgerDeltaWorld,
-    NumberDeltaWorld,
-    NumberInTurnDeltaWorld,
-    without_three,
-)
+from tests.crash.table_world import CursorDeltaWorld, numbers_of, without_three
 from tests.crash.world import NOW_MS, DeltaWorld
 from tests.support.delta_engine import DeltaEngine
 from tests.support.faulty_storage import DiedError, Gate, before, die, open_gate
@@ -215,8 +210,8 @@ def interval_with_a_late_file(world: DeltaWorld) -> None:
     land(world, 5, 7)
 
 
-def number_three_unreadable(world: NumberDeltaWorld) -> None:
-    """Leave the batches with number 3, and behind it, open."""
+def row_three_unreadable(world: CursorDeltaWorld) -> None:
+    """Leave the batches with row 3, and behind it, open."""
     land(world, 1, 2, 3, 4, 5)
     try:
         world.run(engine=without_three(world))
@@ -225,16 +220,16 @@ def number_three_unreadable(world: NumberDeltaWorld) -> None:
     raise AssertionError("the run read what cannot be read")
 
 
-def restored_beside_an_open_batch(world: NumberDeltaWorld) -> None:
+def restored_beside_an_open_batch(world: CursorDeltaWorld) -> None:
     """RESTORE the table to before its last batch, with the next one logged and not run."""
-    number_three_unreadable(world)
+    row_three_unreadable(world)
     world.run()
     land(world, 6)
     _die_at(world, "open 3")
     world.restore(world.version() - 1)
 
 
-def restored_beside_an_open_refresh(world: NumberDeltaWorld) -> None:
+def restored_beside_an_open_refresh(world: CursorDeltaWorld) -> None:
     something_loaded(world)
     _die_at(world, "open 2", refresh=True)
     world.restore(world.version() - 1)
@@ -283,13 +278,13 @@ def accept_and_run(world: DeltaWorld, gate: Gate) -> None:
 
 
 def give_up_and_run(world: DeltaWorld, gate: Gate) -> None:
-    """Return up the batch with number 3, unless that was done."""
+    """Give up the batch with row 3, unless that was done."""
     log = world.log()
     done = log.committed()
     if not any(log.commit(seq).abandoned for seq in done):
-        open_ones = [seq for seq in log.logged() if seq not in done and 3 in log.offset(seq).slice]
-        for seq in open_ones:
-            world.abandon(seq, gate)
+        for seq in log.logged():
+            if seq not in done and 3 in numbers_of(log.offset(seq).slice):
+                world.abandon(seq, gate)
     world.run(gate)
 
 
@@ -345,33 +340,21 @@ SCENARIOS = [
         window=days(3, 6),
     ),
 ]
-for of, kind in {
-    "numbers": NumberDeltaWorld,
-    "numbers in turn": NumberInTurnDeltaWorld,
-    "ledger": LedgerDeltaWorld,
-}.items():
-    SCENARIOS += [
-        Scenario(f"{of}: first run", nothing_loaded, run, run, kind=kind),
-        Scenario(f"{of}: later run", something_loaded, run, run, kind=kind),
-        Scenario(f"{of}: full refresh", to_be_refreshed, refresh, finish_refresh, kind=kind),
-        Scenario(f"{of}: full refresh of a table that is gone", gone, refresh, finish_refresh, kind=kind),
-        Scenario(f"{of}: open batch", number_three_unreadable, run, run, kind=kind),
-        Scenario(
-            f"{of}: abandoned batch",
-            number_three_unreadable,
-            give_up_and_run,
-            give_up_and_run,
-            segments_vary=True,
-            kind=kind,
-        ),
-    ]
 SCENARIOS += [
-    Scenario(f"ledger: {name}", prepare, accept_and_run, accept_and_run, kind=LedgerDeltaWorld)
-    for name, prepare in (
-        ("accepted after RESTORE", restored),
-        ("accepted after recreation", recreated),
-        ("accepted with an open batch", restored_beside_an_open_batch),
-        ("accepted with an open refresh", restored_beside_an_open_refresh),
+    Scenario(
+        f"cursor: {name}", prepare, act, again, segments_vary=act is give_up_and_run, kind=CursorDeltaWorld
+    )
+    for name, prepare, act, again in (
+        ("first run", nothing_loaded, run, run),
+        ("later run", something_loaded, run, run),
+        ("full refresh", to_be_refreshed, refresh, finish_refresh),
+        ("full refresh of a table that is gone", gone, refresh, finish_refresh),
+        ("open batch", row_three_unreadable, run, run),
+        ("abandoned batch", row_three_unreadable, give_up_and_run, give_up_and_run),
+        ("accepted after RESTORE", restored, accept_and_run, accept_and_run),
+        ("accepted after recreation", recreated, accept_and_run, accept_and_run),
+        ("accepted with an open batch", restored_beside_an_open_batch, accept_and_run, accept_and_run),
+        ("accepted with an open refresh", restored_beside_an_open_refresh, accept_and_run, accept_and_run),
     )
 ]
 SCENARIOS += [

@@ -16,9 +16,9 @@ from airflow_provider_scope.exceptions import (
     StateUnknownError,
     TableDivergedError,
 )
-from tests.crash.feed_world import CursorWorld, FeedWorld
 from tests.crash.judging import judge, rows_doubled
-from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
+from tests.crash.number_world import NumberWorld
+from tests.crash.table_world import CursorWorld, FeedWorld
 from tests.crash.turns import STEPS, Actor, Turns, TurnTaking, add_up, play_to_its_end, show
 from tests.crash.world import MemoryWorld, TakenOverWorld
 from tests.support.memory_engine import MemoryEngine
@@ -95,11 +95,7 @@ KINDS = {
     "vacuum and diverge": Story(runs=8, refreshes=1, divergences=1, vacuums=6),
     "diverge": Story(runs=4, refreshes=1, divergences=1),
     "numbers": Story(runs=4, refreshes=1, ranges=1, world=NumberWorld),
-    "numbers in turn": Story(runs=4, refreshes=1, ranges=1, world=NumberInTurnWorld),
     "numbers diverge": Story(runs=4, refreshes=1, divergences=1, world=NumberWorld),
-    "numbers in turn diverge": Story(runs=4, refreshes=1, divergences=1, world=NumberInTurnWorld),
-    "ledger": Story(runs=4, refreshes=1, ranges=1, abandons=1, world=LedgerWorld),
-    "ledger diverge": Story(runs=5, refreshes=1, divergences=2, accepts=3, abandons=1, world=LedgerWorld),
     "feed": Story(runs=4, refreshes=1, ranges=1, abandons=1, world=FeedWorld),
     "cursor": Story(runs=4, refreshes=1, ranges=1, abandons=1, world=CursorWorld),
     "cursor diverge": Story(runs=5, refreshes=1, divergences=2, accepts=3, abandons=1, world=CursorWorld),

@@ -19,19 +19,11 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.protocol import acceptance, recovery, repair, view
 from airflow_provider_scope.protocol.records import decode_offset
 from airflow_provider_scope.protocol.recovery import SourceState
+from airflow_provider_scope.sources.cursor.source import CursorRows
 from tests.crash.judging import judge
-from tests.crash.number_world import LedgerWorld, without_three
+from tests.crash.table_world import TABLE, CursorInMemory, CursorWorld, state_after, without_three
 from tests.crash.tally import Tally
 from tests.support.faulty_storage import before
-from tests.support.ledger import (
-    Ledger,
-    LedgerInMemory,
-    PendingLines,
-    beyond,
-    decode,
-    read_lines,
-    state_after,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +32,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.protocol.records import Acceptance, OffsetEntry
     from airflow_provider_scope.protocol.recovery import Chain, CommittedBatch, TableState
+    from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.protocol.source import OneSlice
     from airflow_provider_scope.protocol.view import LogView
     from tests.support.faulty_storage import Call
 
@@ -58,21 +52,21 @@ class StateRule:
 # ---- what happens ----------------------------------------------------------------------------------
 
 
-def ledger(*batches: int) -> LedgerWorld:
+def loaded(*batches: int) -> CursorWorld:
     """Return a world in which batches of so many rows were loaded."""
-    world = LedgerWorld()
+    world = CursorWorld()
     for count in batches:
         land(world, count)
         world.run()
     return world
 
 
-def land(world: LedgerWorld, count: int) -> None:
+def land(world: CursorWorld, count: int) -> None:
     for _ in range(count):
         world.drop("row", at=1)
 
 
-def paused(world: LedgerWorld, name: str, **asked: Any) -> Callable[[], object]:
+def paused(world: CursorWorld, name: str, **asked: Any) -> Callable[[], object]:
     """Start a run that stops before an operation; give what lets it go on to its end."""
 
     def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
@@ -90,29 +84,29 @@ def paused(world: LedgerWorld, name: str, **asked: Any) -> Callable[[], object]:
     return thread.switch
 
 
-def found(world: LedgerWorld, *, diverged: bool = False) -> Tally:
+def found(world: CursorWorld, *, diverged: bool = False) -> Tally:
     verdict = judge(world, diverged=diverged)
     return Tally(0, verdict.lost, verdict.doubled, verdict.problems)
 
 
-def several_batches() -> Tally:
-    world = LedgerWorld()
-    land(world, 5)
-    world.run()
+def a_batch_left_open() -> Tally:
+    world = loaded(2)
+    land(world, 2)
+    paused(world, "open 1")
     return found(world)
 
 
 def rows_that_come_while_a_batch_runs() -> Tally:
-    world = ledger(2)
-    land(world, 2)
+    world = loaded(2)
+    land(world, 1)
     go_on = paused(world, "verify 1")
-    land(world, 2)
+    land(world, 1)
     go_on()
     return found(world)
 
 
 def a_batch_given_up() -> Tally:
-    world = LedgerWorld()
+    world = CursorWorld()
     land(world, 5)
     with suppress(SourceFileGoneError):
         world.run(engine=without_three(world))
@@ -121,7 +115,7 @@ def a_batch_given_up() -> Tally:
 
 
 def a_refresh() -> Tally:
-    world = ledger(2, 2)
+    world = loaded(2, 2)
     land(world, 1)
     world.run(refresh=True)
     return found(world)
@@ -129,7 +123,7 @@ def a_refresh() -> Tally:
 
 def a_refresh_that_is_given_up() -> Tally:
     """Look at the rows: until the refresh has run, those of before are there."""
-    world = ledger(2, 2)
+    world = loaded(2, 2)
     paused(world, "open 2", refresh=True)
     with suppress(InputError):
         world.abandon(2)
@@ -137,14 +131,14 @@ def a_refresh_that_is_given_up() -> Tally:
 
 
 def a_restore_beside_a_refresh() -> Tally:
-    world = ledger(2, 2)
+    world = loaded(2, 2)
     paused(world, "open 2", refresh=True)
     world.restore(0)
     world.accept()
     return rows_are(world, 2)
 
 
-def rows_are(world: LedgerWorld, count: int) -> Tally:
+def rows_are(world: CursorWorld, count: int) -> Tally:
     """See that so many rows are there, and that the world ends well."""
     gone = count - world.rows().total()
     tally = found(world, diverged=True)
@@ -153,14 +147,14 @@ def rows_are(world: LedgerWorld, count: int) -> Tally:
 
 
 def a_restore() -> Tally:
-    world = ledger(2, 2, 2)
+    world = loaded(2, 2, 2)
     world.restore(0)
     world.accept()
     return found(world, diverged=True)
 
 
 def a_restore_of_a_restore() -> Tally:
-    world = ledger(2, 2, 2)
+    world = loaded(2, 2, 2)
     world.restore(1)
     world.restore(0)
     world.restore(3)
@@ -169,7 +163,7 @@ def a_restore_of_a_restore() -> Tally:
 
 
 def a_table_that_was_created_again() -> Tally:
-    world = ledger(2, 2)
+    world = loaded(2, 2)
     world.recreate()
     world.accept()
     return found(world, diverged=True)
@@ -177,7 +171,7 @@ def a_table_that_was_created_again() -> Tally:
 
 def an_application_that_lives_on() -> Tally:
     """It runs the batch that is open while the table is restored and accepted."""
-    world = ledger(2, 2)
+    world = loaded(2, 2)
     land(world, 2)
     go_on = paused(world, "commit 2")
     world.restore(0)
@@ -188,7 +182,7 @@ def an_application_that_lives_on() -> Tally:
 
 def an_application_that_commits_meanwhile() -> Tally:
     """It commits while somebody accepts the table, just before the batch is given up."""
-    world = ledger(2, 2)
+    world = loaded(2, 2)
     land(world, 2)
     go_on = paused(world, "commit 2")
     world.restore(0)
@@ -198,7 +192,7 @@ def an_application_that_commits_meanwhile() -> Tally:
 
 
 def an_application_that_commits_after_a_restore() -> Tally:
-    world = ledger(2, 2)
+    world = loaded(2, 2)
     land(world, 2)
     go_on = paused(world, "commit 2")
     world.restore(0)
@@ -207,7 +201,7 @@ def an_application_that_commits_after_a_restore() -> Tally:
 
 
 def a_run_after_no_state() -> Tally:
-    world = ledger(2, 2)
+    world = loaded(2, 2)
     land(world, 2)
     go_on = paused(world, "commit 2")
     world.restore(0)
@@ -220,7 +214,7 @@ def a_run_after_no_state() -> Tally:
 
 def a_log_that_was_cleaned() -> Tally:
     """The newest batch has no record, and what its commit says is gone."""
-    world = ledger(2, 2)
+    world = loaded(2, 2)
     land(world, 2)
     paused(world, f"put commits/{2:020}")
     world.delta.oldest = 3
@@ -241,25 +235,25 @@ def a_log_that_was_cleaned() -> Tally:
 
 def logged_early(patch: pytest.MonkeyPatch) -> None:
     """Log an entry before the one below it has its record."""
-    patch.setattr(Ledger, "one_at_a_time", False)
+    patch.setattr(CursorRows, "one_at_a_time", False)
 
 
 def state_from_memory(patch: pytest.MonkeyPatch) -> None:
     """Take what a process makes of the source when the record is due, not what the commit says."""
-    original = LedgerInMemory.look
+    original = CursorInMemory.look
 
-    def look(self: LedgerInMemory, *args: Any) -> TableState:
-        found = original(self, *args)
-        lines = read_lines(self.storage, self.path)
+    def look(self: CursorInMemory, *args: Any) -> TableState:
+        state = original(self, *args)
+        newest = len(self.storage.names(f"{TABLE}/_delta_log")) - 1
 
         def again(seq: int, batch: CommittedBatch) -> CommittedBatch:
             data = self.storage.control[f"file:///table/_checkpoint/offsets/{seq:020}"]
-            start = decode(decode_offset("entry", data, seq).slice.before)
-            return replace(batch, state=state_after(start, beyond(start, lines), len(lines)).encode())
+            read = decode_offset("entry", data, seq).slice
+            return replace(batch, state=state_after(replace(read, version=newest)))  # type: ignore[type-var]
 
-        return replace(found, committed={seq: again(seq, batch) for seq, batch in found.committed.items()})
+        return replace(state, committed={seq: again(seq, batch) for seq, batch in state.committed.items()})
 
-    patch.setattr(LedgerInMemory, "look", look)
+    patch.setattr(CursorInMemory, "look", look)
 
 
 def abandon_keeps_after(patch: pytest.MonkeyPatch) -> None:
@@ -268,8 +262,7 @@ def abandon_keeps_after(patch: pytest.MonkeyPatch) -> None:
     def after(_view: LogView, entry: OffsetEntry, committed: CommittedBatch) -> tuple[str | None, bool]:
         if not committed.abandoned:
             return committed.state, False
-        there = entry.slice
-        return state_after(decode(there.before), [*there.ids], there.version).encode(), False  # type: ignore[attr-defined]
+        return state_after(entry.slice), False  # type: ignore[arg-type] # as its kind says
 
     patch.setattr(view, "_state_after", after)
 
@@ -286,11 +279,12 @@ def accept_gives_up_a_refresh(patch: pytest.MonkeyPatch) -> None:
 
 def refresh_keeps_state(patch: pytest.MonkeyPatch) -> None:
     """Begin a full refresh at the state of before."""
-    patch.setattr(
-        Ledger,
-        "pending",
-        lambda self, view, _report, refresh: PendingLines(view.state, self.lines, self.at_most),
-    )
+    original = CursorRows.pending
+
+    def pending(self: CursorRows, view: LogView, report: RunReport, *, refresh: bool) -> OneSlice:
+        return original(self, view, report, refresh=False)
+
+    patch.setattr(CursorRows, "pending", pending)
 
 
 def restore_newest_record(patch: pytest.MonkeyPatch) -> None:
@@ -365,7 +359,12 @@ def guess_unreadable(patch: pytest.MonkeyPatch) -> None:
 
 
 STATE_RULES = (
-    StateRule("an entry waits for the record of the one before", logged_early, several_batches, "doubled"),
+    StateRule(
+        "an entry waits for the record of the one before",
+        logged_early,
+        a_batch_left_open,
+        "doubled",
+    ),
     StateRule("the state is the commit's", state_from_memory, rows_that_come_while_a_batch_runs, "lost"),
     StateRule("what is given up leaves the state before it", abandon_keeps_after, a_batch_given_up, "lost"),
     StateRule("an open refresh is not given up", abandon_refresh, a_refresh_that_is_given_up, "lost"),

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_scope.exceptions import InputError, TableBehindLogError, TableRestoredError
-from tests.crash.state_rules import ledger
+from airflow_provider_scope.sources.cursor.state import decode
+from tests.crash.state_rules import loaded
 from tests.crash.world import MemoryWorld
 from tests.support.faulty_storage import DiedError, before, die
-from tests.support.ledger import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 def test_an_empty_batch_that_a_dead_command_left_is_taken_by_the_next_one() -> None:
-    world = ledger(2, 2)
+    world = loaded(2, 2)
     world.restore(0)
     with pytest.raises(DiedError):
         world.accept(before("open 2", die))
@@ -30,12 +30,12 @@ def test_an_empty_batch_that_a_dead_command_left_is_taken_by_the_next_one() -> N
 
     log = world.log()
     assert [log.offset(seq).mode for seq in log.logged()] == ["append", "append", "empty", "append"]
-    assert sorted(number for _, number, _ in world.rows().elements()) == [1, 2, 3, 4]
-    assert decode(log.commit(2).state).last == 1
+    assert sorted(number for _, number, _ in world.rows().elements()) == [0, 1, 2, 3]
+    assert decode(log.commit(2).state, "here").last == "0"
 
 
 def test_a_run_gives_an_empty_batch_up_and_goes_on_at_the_newest_state() -> None:
-    world = ledger(2, 2)
+    world = loaded(2, 2)
     log = world.log()
     newest = log.offset(1)
     log.put_offset(
@@ -53,7 +53,7 @@ def test_a_run_gives_an_empty_batch_up_and_goes_on_at_the_newest_state() -> None
 
     assert log.commit(2).abandoned
     assert log.commit(2).state == log.commit(1).state
-    assert sorted(number for _, number, _ in world.rows().elements()) == [1, 2, 3, 4, 5]
+    assert sorted(number for _, number, _ in world.rows().elements()) == [0, 1, 2, 3, 4]
 
 
 def files() -> MemoryWorld:
@@ -65,7 +65,7 @@ def files() -> MemoryWorld:
     return world
 
 
-WORLDS = pytest.mark.parametrize("begin", [lambda: ledger(2, 2), files], ids=["ledger", "files"])
+WORLDS = pytest.mark.parametrize("begin", [lambda: loaded(2, 2), files], ids=["cursor", "files"])
 
 
 @WORLDS
@@ -89,7 +89,7 @@ def test_a_second_command_finds_the_table_accepted(begin: Callable[[], Any]) -> 
 
 
 def test_an_older_copy_of_an_accepted_table_is_accepted_as_well() -> None:
-    world = ledger(2, 2)
+    world = loaded(2, 2)
     versions = world.delta.versions
     for _ in range(2):
         world.restore(0)
@@ -102,4 +102,4 @@ def test_an_older_copy_of_an_accepted_table_is_accepted_as_well() -> None:
     world.accept()
     world.run()
 
-    assert sorted(number for _, number, _ in world.rows().elements()) == [1, 2, 3, 4]
+    assert sorted(number for _, number, _ in world.rows().elements()) == [0, 1, 2, 3]

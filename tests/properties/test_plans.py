@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.values import Window
-from tests.crash.feed_world import CursorWorld, FeedWorld, name_of
-from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
+from tests.crash.number_world import NumberWorld
+from tests.crash.table_world import CursorWorld, FeedWorld, name_of
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.faulty_storage import DiedError, dies_after, open_gate
 
@@ -23,8 +23,6 @@ WORLDS: tuple[type[MemoryWorld], ...] = (
     MemoryWorld,
     MemoryWorld,
     NumberWorld,
-    NumberInTurnWorld,
-    LedgerWorld,
     FeedWorld,
     CursorWorld,
 )

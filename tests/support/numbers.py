@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import pyarrow as pa
-
 from airflow_provider_scope.exceptions import (
     CheckpointCorruptError,
     EmptyRefreshError,
@@ -17,7 +15,6 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.protocol.source import Source
 from airflow_provider_scope.values import KINDS, WithoutState
-from tests.support.delta_engine import TABLE, DeltaEngine
 from tests.support.memory_engine import MemoryEngine, Row
 
 if TYPE_CHECKING:
@@ -102,19 +99,6 @@ class Numbers(Source):
         ]
 
 
-class NumbersInTurn(Numbers):
-    """One slice at a time: where it begins is known when the one before is committed."""
-
-    one_at_a_time: ClassVar[bool] = True
-
-    def held(self, view: LogView) -> list[NumberSlice]:
-        newest, last = view.newest, view.last_commit
-        if newest is None:
-            return []
-        is_given_up = last is not None and last.seq == newest.seq and last.abandoned
-        return [NumberSlice(0, newest.slice.first - 1 if is_given_up else newest.slice.last)]
-
-
 @dataclass
 class PendingNumbers:
     numbers: list[int]
@@ -155,14 +139,3 @@ class NumbersInMemory(MemoryEngine):
 
     def read(self, entry: OffsetEntry) -> Any:
         return rows_of(self.storage, self.path, entry)
-
-
-class NumbersInDelta(DeltaEngine):
-    def __init__(self, gate: Any, storage: Storage, path: str) -> None:
-        super().__init__(gate)
-        self.storage = storage
-        self.path = path
-
-    def read(self, entry: OffsetEntry) -> pa.Table:
-        files, ids, days = zip(*rows_of(self.storage, self.path, entry), strict=True)
-        return pa.table({"id": ids, "day": days, "file": files}, schema=TABLE)

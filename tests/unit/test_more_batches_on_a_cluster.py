@@ -76,7 +76,7 @@ class Cluster(ClusterInTurnWorld):
 
     def check(self) -> None:
         """Check that each number is loaded once, and that the log says so."""
-        assert self.rows() == Counter(row_of(number + 1) for number in range(2 * BATCHES))
+        assert self.rows() == Counter(row_of(number) for number in range(2 * BATCHES))
         assert not self.log().open_entries()
 
 
