@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import json
 import random
 import zlib
 from decimal import Decimal
@@ -87,12 +88,15 @@ def test_a_name_with_glob_characters_in_a_folder_with_a_colon_is_read(spark, tmp
     lab.check_read(lab.Lab(spark, tmp_path, Case(None, "csv", TWO, files)))
 
 
-def test_a_column_is_read_whatever_its_name(spark, tmp_path):
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_column_is_read_whatever_its_name(spark, tmp_path, kind):
     names = ["a`b", "``", "_metadata", "_corrupt_record", "scope_key", "a.b`c.d", "b"]
     columns = [(name, TEXT if name == "_corrupt_record" else INT) for name in names]
-    files = [File("a.csv", b"1,2,3,x,5,6,7\n", [(1, 2, 3, "x", 5, 6, 7)])]
+    row = (1, 2, 3, "x", 5, 6, 7)
+    content = {"csv": "1,2,3,x,5,6,7", "json": json.dumps(dict(zip(names, row, strict=True)))}[kind]
+    files = [File(f"a.{kind}", f"{content}\n".encode(), [row])]
 
-    lab.check_read(lab.Lab(spark, tmp_path, Case(None, "csv", columns, files, with_uri=True)))
+    lab.check_read(lab.Lab(spark, tmp_path, Case(None, kind, columns, files, with_uri=True)))
 
 
 @pytest.mark.parametrize("options", [{}, MANY_LINES])

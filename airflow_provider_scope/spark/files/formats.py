@@ -176,7 +176,8 @@ def read_records(
         to give that, Spark looks each column up by its name for each record.
     """
     if fails_fast:
-        rows = load(spark, kind, paths, {**options, "mode": "FAILFAST"}, columns)
+        # A column of the user's may have the name that Spark gives its own one otherwise: _corrupt_record.
+        rows = load(spark, kind, paths, {**options, **PERMISSIVE, "mode": "FAILFAST"}, columns)
         return rows.withColumn(RECORD, F.lit(None).cast("string"))
     # Spark's own column is the last: a header is compared with those before it.
     schema = T.StructType([*columns, T.StructField(RECORD, T.StringType())])
