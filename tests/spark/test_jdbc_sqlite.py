@@ -28,12 +28,14 @@ def shop(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
     file = tmp_path / "shop.db"
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "sqlite", "host": str(file)}))
 
-    def pipe(*statements: str, column: str = "n", **more: Any) -> warm.Pipe:
+    def pipe(
+        *statements: str, column: str = "n", cursor: dict[str, Any] | None = None, **more: Any
+    ) -> warm.Pipe:
         with closing(sqlite3.connect(file)) as connection:
             for statement in statements:
                 connection.execute(statement)
             connection.commit()
-        source = {"conn_id": "shop", "table": "t", "cursor": {"column": column}, **more}
+        source = {"conn_id": "shop", "table": "t", "cursor": {"column": column, **(cursor or {})}, **more}
         mapped = {"properties": {"delta.columnMapping.mode": "name"}}
         return warm.Pipe(tmp_path, {"source": source, "table": mapped})
 
@@ -126,6 +128,23 @@ def test_a_text_in_a_cursor_of_numbers_is_not_taken_for_one(shop: Callable[..., 
         with pytest.raises(CursorError, match="column n has the value 'late text'"):
             pipe.run()
     assert pipe.rows("n", "v") == [(5, "a"), (6, "b")]
+
+
+@pytest.mark.parametrize("cursor", [{}, {"lag": 2}, {"last_value_func": "min"}])
+def test_a_column_of_numbers_may_become_one_of_whole_numbers(
+    shop: Callable[..., warm.Pipe], cursor: dict[str, Any]
+) -> None:
+    pipe = shop(
+        "CREATE TABLE t (id INTEGER, n REAL)", "INSERT INTO t VALUES (1, 3.0), (2, 4.0)", cursor=cursor
+    )
+    pipe.run(sql="SELECT id FROM @data")
+    whole = ("CREATE TABLE u (id INTEGER, n INTEGER)", "INSERT INTO u SELECT id, CAST(n AS INTEGER) FROM t")
+    shop(*whole, "INSERT INTO u VALUES (3, 3), (4, 4), (5, 5)", "DROP TABLE t", "ALTER TABLE u RENAME TO t")
+    pipe.run(sql="SELECT id FROM @data")
+
+    is_new = {"max": lambda n: n >= 4 - cursor.get("lag", 0), "min": lambda n: n <= 3}
+    new = [(id_,) for id_, n in ((3, 3), (4, 4), (5, 5)) if is_new[cursor.get("last_value_func", "max")](n)]
+    assert pipe.rows("id") == [(1,), (2,), *new]
 
 
 def test_a_file_that_is_not_there_and_a_driver_that_is_not_are_told(

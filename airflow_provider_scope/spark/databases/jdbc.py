@@ -185,6 +185,15 @@ class Session:
         """Find the first value of the cursor to read, as text of its type; None is all."""
         return cursor_state.start_of_slice(self.cursor, self.batch, kind, f"batch {self.seq}")
 
+    def is_retyped(self, kind: str) -> bool:
+        """Return whether the values of the state are texts of another type than the column has now.
+
+        They are no limits for the rows then: all are read once, and ``Reading`` converts the state or refuses
+        the type.
+        """
+        before = None if self.batch.end else cursor_state.decode(self.batch.before, f"batch {self.seq}")
+        return before is not None and before.kind not in (None, kind)
+
     def notify(self, text: str) -> None:
         """Report a notice; ``{column!r}`` in it is the column of the cursor."""
         # Not by `format`: a value in the text may have braces.
@@ -219,7 +228,7 @@ def narrowed(session: Session, read: Callable[..., DataFrame], *, are_times_text
         (_NUMBER.fullmatch(kind) and not (are_times_text and kind in ("float", "double")))
         or (kind in ("date", "timestamp", "timestamp_ntz") and not are_times_text)
     )
-    if field is None or not can_compare:
+    if field is None or not can_compare or session.is_retyped(kind):
         return read()
     start = session.start(kind)
     if start is None:
