@@ -182,17 +182,15 @@ class Session:
         return next((column for column in columns if column.name.lower() == name), None)
 
     def start(self, kind: str) -> str | None:
-        """Find the first value of the cursor to read, as text of its type; None is all."""
-        return cursor_state.start_of_slice(self.cursor, self.batch, kind, f"batch {self.seq}")
+        """Find the first value of the cursor to read, as text of its type; None is all.
 
-    def is_retyped(self, kind: str) -> bool:
-        """Return whether the values of the state are texts of another type than the column has now.
-
-        They are no limits for the rows then: all are read once, and ``Reading`` converts the state or refuses
-        the type.
+        All rows are read once, too, where the column has got another type: the state has texts of the one
+        before, until ``Reading`` converts them or refuses the type.
         """
         before = None if self.batch.end else cursor_state.decode(self.batch.before, f"batch {self.seq}")
-        return before is not None and before.kind not in (None, kind)
+        if before and before.kind not in (None, kind):
+            return None
+        return cursor_state.start_of_slice(self.cursor, self.batch, kind, f"batch {self.seq}")
 
     def notify(self, text: str) -> None:
         """Report a notice; ``{column!r}`` in it is the column of the cursor."""
@@ -228,7 +226,7 @@ def narrowed(session: Session, read: Callable[..., DataFrame], *, are_times_text
         (_NUMBER.fullmatch(kind) and not (are_times_text and kind in ("float", "double")))
         or (kind in ("date", "timestamp", "timestamp_ntz") and not are_times_text)
     )
-    if field is None or not can_compare or session.is_retyped(kind):
+    if field is None or not can_compare:
         return read()
     start = session.start(kind)
     if start is None:

@@ -83,7 +83,7 @@ def _where(session: Session, column: Column) -> str:
     The times are made of numbers after the read, so that Spark cannot hand a condition on them down.
     """
     kind = _TIMES[column.kind]
-    start = None if session.is_retyped(kind) else session.start(kind)
+    start = session.start(kind)
     if start is None:
         return ""
     literal = f"{'DATE' if kind == 'date' else 'TIMESTAMP'} '{start.removesuffix('Z')}'"

@@ -282,7 +282,8 @@ class _CursorConditions:
             )
             return "", True
         conditions: list[str] = []
-        start = session.start(self.kind)
+        # It compares numbers whatever their type: those of a state that had another one, too.
+        start = cursor_state.start_of_slice(self.cursor, session.batch, self.kind, f"batch {session.seq}")
         if start is not None:
             conditions.append(f"{self.value} {self.op('>=')} {self.literal(start)}")
         if session.batch.end:
