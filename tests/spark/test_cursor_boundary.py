@@ -68,6 +68,26 @@ def test_rows_stay_known_when_the_number_is_of_another_type(
 
 
 @pytest.mark.parametrize("others", [0, 250])
+def test_rows_stay_known_when_a_date_becomes_a_time_and_a_date_again(
+    spark: Any, tmp_path: Path, others: int
+) -> None:
+    replay = Replay(spark, tmp_path, Cursor(column="v", lag=2))
+    day, time = pa.date32(), pa.timestamp("us")
+    days = pa.array([9, 8] + [9] * others, pa.int32()).cast(day)
+    names = ["a", "b"] + [f"other {number:03}" for number in range(others)]
+
+    assert len(replay.load(pa.table({"v": days, "t": names}))) == 2 + others
+    assert replay.load(pa.table({"v": days.cast(time), "t": names})) == []
+    replay.cursor = Cursor(column="v")
+    loads = [replay.load(pa.table({"v": days.cast(kind), "t": names})) for kind in (time, day, time)]
+    assert loads == [[], [], []]
+    later = pa.table({"v": pa.array([9 * 86_400_000_000 + 1], time), "t": ["a microsecond later"]})
+    assert texts(replay.load(later)) == ["a microsecond later"]
+    with pytest.raises(CursorError, match="type date, and its last value is of the type timestamp_ntz"):
+        replay.load(later.set_column(0, "v", later["v"].cast(day, safe=False)))
+
+
+@pytest.mark.parametrize("others", [0, 250])
 @pytest.mark.parametrize("values", [(9.5, 8.0), (9.0, 8.5)])
 def test_a_number_whose_new_type_cuts_what_is_known_is_refused(
     spark: Any, tmp_path: Path, others: int, values: tuple[float, ...]

@@ -31,6 +31,28 @@ def test_each_load_takes_what_is_new(world: World) -> None:
     assert pipe.state()["last"] == "5"
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "values"),
+    [
+        ("date", "timestamp", ["2026-01-01", "2026-01-02", "2026-01-02", "2026-01-02 00:00:01"]),
+        ("int", "numeric(12,2)", ["1", "2", "2", "2.5"]),
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"lag": 1}, {"per": "g", "max_rows_per_batch": 1}])
+def test_each_load_takes_what_is_new_when_the_column_gets_another_type(
+    world: World, before: str, now: str, values: list[str], more: dict[str, Any]
+) -> None:
+    world.run(f"CREATE TABLE t (id int, g int, n {before} NOT NULL)")
+    pipe = world.pipe(sql="SELECT id FROM @data", **more)
+    for id_, value in enumerate(values):
+        if id_ == 2:
+            world.run(f"ALTER TABLE t ALTER n TYPE {now}")
+        world.run(f"INSERT INTO t VALUES ({id_}, {id_ % 2}, '{value}')")
+        pipe.run()
+
+        assert pipe.rows("id") == [(n,) for n in range(id_ + 1)]
+
+
 def test_the_database_is_asked_for_the_new_rows_alone(world: World) -> None:
     world.run(
         "CREATE TABLE t (n int NOT NULL)",

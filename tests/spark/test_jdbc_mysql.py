@@ -145,6 +145,22 @@ def test_each_load_takes_what_is_new(
     assert pipe.rows("n") == [(1,), (2,), (3,), (4,)]
 
 
+def test_a_date_that_becomes_a_time_is_loaded_from_the_last_one_on(
+    server: mariadb.MariaDb, shop: Callable[..., warm.Pipe]
+) -> None:
+    server.run("CREATE TABLE t (n INT, c DATE NOT NULL)", "INSERT INTO t VALUES (1, '2026-01-01')")
+    pipe = shop("c")
+    pipe.arguments["sql"] = "SELECT n FROM @data"
+    pipe.run()
+    server.run(
+        "ALTER TABLE t MODIFY c DATETIME(6)", "INSERT INTO t VALUES (2, '2026-01-01'), (3, '2026-01-02')"
+    )
+    pipe.run()
+    pipe.run()
+
+    assert pipe.rows("n") == [(1,), (2,), (3,)]
+
+
 DAY = datetime(2020, 3, 29, 1, 59, 59, 999_990)  # noqa: DTZ001 - a DATETIME
 GROUPS: dict[str, tuple[str, list[Any], str, Callable[[int], Any], dict[str, Any]]] = {
     # To the collation all of these but the last are equal.

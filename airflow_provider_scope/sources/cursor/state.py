@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation, localcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -229,8 +229,13 @@ def check_kind(column: str, kind: str, state: CursorState | None) -> None:
             do="use a column of numbers, dates, timestamps or text; pre_filter_sql can compute one",
         )
     before = state.kind if state else None
-    if before and before != kind and not (_NUMBER.fullmatch(before) and _NUMBER.fullmatch(kind)):
+    if before and _order_of(before) != _order_of(kind):
         raise type_error(column, kind, before)
+
+
+def _order_of(kind: str) -> str:
+    """Name the order that the values of a type have: types of one order can replace each other."""
+    return "numbers" if _NUMBER.fullmatch(kind) else kind.replace("timestamp_ntz", "date")
 
 
 def type_error(column: str, kind: str, before: str | None) -> CursorError:
@@ -516,7 +521,7 @@ def _shifted(last: str, kind: str, cursor: Cursor) -> str:
             with localcontext(prec=_DIGITS):
                 return f"{Decimal(last) - lag:f}"
         if kind == "date":
-            return (date.fromisoformat(last) - timedelta(days=int(lag))).isoformat()
+            return (datetime.fromisoformat(last).date() - timedelta(days=int(lag))).isoformat()
         if kind in ("timestamp", "timestamp_ntz"):
             return _plain(datetime.fromisoformat(last) - timedelta(microseconds=int(lag * 1_000_000)))
     except (OverflowError, ValueError) as err:
