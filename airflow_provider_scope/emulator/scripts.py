@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import TableNotFoundError
 from pyarrow import csv, parquet
 
 from airflow_provider_scope.emulator.csharp import ExpressionReader, Value, condition
@@ -79,7 +80,7 @@ def compile_query(query: Fragment, rowsets: Mapping[str, Mapping[str, str]]) -> 
     :raises ScriptError: The query is not of the supported shapes; the error has a code, a place and advice.
     """
     for token in query.tokens:
-        if token.kind in ("directive", "parameter", "system"):
+        if token.kind in ("parameter", "system"):
             problem = f"{token.text} is not supported inside a query"
             refuse(token, token.kind, problem, "write the value itself")
     # The rowset comes first: the items before it need its columns.
@@ -176,7 +177,8 @@ class ScriptRunner:
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self._tables = _Tables()
+        self._locks: dict[Path, threading.Lock] = {}
+        """Table -> held while a script runs on it."""
 
     def execute(self, job_id: str, script: str, is_cancelled: Callable[[], bool]) -> None:
         """Run a script to its end.
@@ -191,48 +193,17 @@ class ScriptRunner:
                 for statement, _ in compiled
                 if isinstance(statement, CreateTable | DeclareTable)
             }
-            run = _Run(self._account, self._tables, job_id, is_cancelled)
+            run = _Run(self._account, job_id, is_cancelled)
             with ExitStack() as locks:
                 # Always in the same order, so that two scripts on the same two tables do not deadlock.
                 for path in sorted(paths):
-                    locks.enter_context(self._tables.lock(path))
+                    locks.enter_context(self._locks.setdefault(path, threading.Lock()))
                 for number, (statement, query) in enumerate(compiled, start=1):
                     run.step(number, statement, query)
         except InputError as err:
             raise ScriptFailedError(err.what) from err
         except PathError as err:
             raise ScriptFailedError(str(err)) from err
-
-
-class _Tables:
-    """The tables that scripts use.
-
-    Opening a table reads its whole log, which takes longer the more jobs there were. Updating one that was
-    opened before reads only the new part.
-    """
-
-    def __init__(self) -> None:
-        self._locks: dict[Path, threading.Lock] = {}
-        self._open: dict[tuple[Path, int, int], DeltaTable] = {}
-
-    def lock(self, path: Path) -> threading.Lock:
-        return self._locks.setdefault(path, threading.Lock())
-
-    def open(self, path: Path) -> DeltaTable:
-        """Open a table, whose lock must be held.
-
-        :raises ScriptFailedError: The table does not exist.
-        """
-        try:
-            first_commit = (path / "_delta_log" / f"{0:020}.json").stat()
-        except FileNotFoundError as err:
-            raise ScriptFailedError(f"There is no table at {path.name}.") from err
-        # A table that was deleted and made again has another first commit.
-        key = (path, first_commit.st_ino, first_commit.st_mtime_ns)
-        if key not in self._open:
-            self._open[key] = DeltaTable(str(path))
-        self._open[key].update_incremental()
-        return self._open[key]
 
 
 class _Run:
@@ -243,15 +214,12 @@ class _Run:
     table, so a job commits once.
     """
 
-    def __init__(
-        self, account: Account, tables: _Tables, job_id: str, is_cancelled: Callable[[], bool]
-    ) -> None:
+    def __init__(self, account: Account, job_id: str, is_cancelled: Callable[[], bool]) -> None:
         self._account = account
-        self._tables = tables
         self._job_id = job_id
         self._is_cancelled = is_cancelled
         self._app = f"scope-job-{job_id}"
-        self._paths: dict[str, Path] = {}
+        self._tables: dict[str, DeltaTable] = {}
         self._declared: dict[str, tuple[Column, ...]] = {}
         """Table -> its columns as the script declares them."""
         self._rowsets: dict[str, pa.Table] = {}
@@ -264,12 +232,10 @@ class _Run:
         self._check_cancelled()
         match statement:
             case CreateTable():
-                self._paths[statement.name] = self._account.local(statement.location)
                 self._declared[statement.name] = statement.columns
-                self._create(statement)
+                self._tables[statement.name] = self._created(statement)
             case DeclareTable():
-                self._paths[statement.name] = self._account.local(statement.location)
-                self._table(statement.name)
+                self._tables[statement.name] = self._opened(statement.location)
             case Extract():
                 self._rowsets[statement.rowset] = _extract(self._account, statement)
             case Assign() if query:
@@ -313,8 +279,8 @@ class _Run:
         metadata = {"userMetadata": json.dumps({"scopeJobId": self._job_id})}
         return CommitProperties(custom_metadata=metadata, app_transactions=list(transactions))
 
-    def _create(self, statement: CreateTable) -> None:
-        path = str(self._paths[statement.name])
+    def _created(self, statement: CreateTable) -> DeltaTable:
+        path = str(self._account.local(statement.location))
         if not DeltaTable.is_deltatable(path):
             DeltaTable.create(
                 path,
@@ -323,12 +289,22 @@ class _Run:
                 partition_by=list(statement.partition_by) or None,
                 commit_properties=self._commit(),
             )
+        return self._opened(statement.location)
+
+    def _opened(self, location: str) -> DeltaTable:
+        path = self._account.local(location)
+        try:
+            return DeltaTable(str(path))
+        except TableNotFoundError as err:
+            raise ScriptFailedError(f"There is no table at {path.name}.") from err
 
     def _table(self, name: str) -> DeltaTable:
-        path = self._paths.get(name)
-        if path is None:
+        """Return a table of the script as it is now: others may have changed it."""
+        table = self._tables.get(name)
+        if table is None:
             raise ScriptFailedError(f"Table {name} is not declared.")
-        return self._tables.open(path)
+        table.update_incremental()
+        return table
 
 
 def _rows_to_insert(table: DeltaTable, statement: Insert, selected: pa.Table) -> pa.Table:
