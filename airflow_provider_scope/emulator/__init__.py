@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow_provider_scope.emulator.files import Account, FilesService
 from airflow_provider_scope.emulator.jobs import JobsService, JobStore
@@ -45,55 +46,39 @@ class Emulator:
         self._clock = clock
         self._port = port
         self._server: Server | None = None
-        self._jobs: JobStore | None = None
-        self._claim: IO[bytes] | None = None
+        self._opened = ExitStack()
 
     def start(self) -> Self:
         """Open the port, and continue the jobs that had not ended."""
-        claim = self.account.claim()
-        try:
+        runner = ScriptRunner(self.account)
+        with ExitStack() as opened:
+            opened.enter_context(self.account.claim())
             server = Server(self._port)
-        except OSError:
-            claim.close()
-            raise
-        self._claim = claim
-        jobs = JobStore(self.account.private / "jobs", ScriptRunner(self.account), self.controls, self._clock)
-        server.answer = Router(
-            {
-                "jobs": JobsService(jobs, self.controls),
-                "webhdfs": FilesService(self.account, self.controls),
-            },
-            self.controls,
-        )
-        self._server, self._jobs = server, jobs
-        threading.Thread(target=server.serve_forever, args=(0.01,), name="emulator", daemon=True).start()
+            self._jobs = JobStore(self.account.private / "jobs", runner, self.controls, self._clock)
+            opened.callback(self._jobs.close)
+            jobs, files = JobsService(self._jobs, self.controls), FilesService(self.account, self.controls)
+            server.answer = Router({"jobs": jobs, "webhdfs": files}, self.controls)
+            threading.Thread(target=server.serve_forever, args=(0.01,), name="emulator", daemon=True).start()
+            opened.callback(server.stop)
+            self._server, self._opened = server, opened.pop_all()
         return self
 
     def stop(self) -> None:
         """Close the port. Running scripts are waited for; other jobs continue at the next start."""
-        server, jobs = self._server, self._jobs
-        self._server = self._jobs = None
-        if server is not None:
-            server.stop()
-        if jobs is not None:
-            jobs.close()
-        if self._claim is not None:
-            self._claim.close()
+        self._server = None
+        self._opened.close()
 
     def __enter__(self) -> Self:
-        """Start."""
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        """Stop."""
         self.stop()
 
     @property
     def port(self) -> int:
         """The port on which the emulator listens."""
         if self._server is None:
-            msg = "the emulator is not running"
-            raise RuntimeError(msg)
+            raise RuntimeError("the emulator is not running")
         return self._server.server_port
 
     @property

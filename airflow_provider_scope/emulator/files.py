@@ -197,7 +197,7 @@ class FilesService:
     def __init__(self, account: Account, controls: Controls) -> None:
         self._account = account
         self._controls = controls
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._temporary_folder = account.private / "writing"
         shutil.rmtree(self._temporary_folder, ignore_errors=True)
         self._temporary_folder.mkdir()

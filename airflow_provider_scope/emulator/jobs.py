@@ -68,28 +68,33 @@ class Job:
     """The body that submitted it."""
     order: int
     """Grows with every submission."""
-    submitted: float
-    error: dict[str, Any] | None = None
+    error: dict[str, Any] | None
     """Why it fails, as clients see it once it has ended; known from the start if it does not compile."""
-    state: str = "New"
-    result: str = "None"
-    entered: float = 0.0
-    """When the current state began."""
-    started: float | None = None
-    ended: float | None = None
     audit: list[dict[str, Any]] = field(default_factory=list)
+    """The states that it was in, the oldest first, with the time at which each began."""
     run: str = "no"
     """Whether its script was run: ``no``, ``begun`` or ``done``."""
     cancelled: bool = False
 
-    def enter(self, state: str, now: float, details: str | None = None) -> None:
+    @property
+    def state(self) -> str:
+        return str(self.audit[-1]["newState"])
+
+    @property
+    def result(self) -> str:
+        if self.state != "Ended":
+            return "None"
+        return "Cancelled" if self.cancelled else "Failed" if self.error else "Succeeded"
+
+    def began(self, state: str) -> float | None:
+        """Return when a state began first; None if it did not yet."""
+        return next((entry["time"] for entry in self.audit if entry["newState"] == state), None)
+
+    def enter(self, state: str, now: float, details: str | None) -> None:
         """Begin a state."""
-        self.state = state
-        self.entered = max(now, self.entered)
-        entry: dict[str, Any] = {"newState": state, "time": self.entered}
-        if details is not None:
-            entry["details"] = details
-        self.audit.append(entry)
+        time = max(now, self.audit[-1]["time"]) if self.audit else now
+        entry: dict[str, Any] = {"newState": state, "time": time}
+        self.audit.append(entry if details is None else {**entry, "details": details})
 
 
 class JobStore:
@@ -106,7 +111,7 @@ class JobStore:
         self._runner = runner
         self._controls = controls
         self._clock = clock
-        self._changed = threading.Condition(threading.RLock())
+        self._changed = threading.Condition()
         self._jobs: dict[str, Job] = {}
         self._active: dict[str, Job] = {}
         self._closing = False
@@ -139,11 +144,10 @@ class JobStore:
                 if self._controls.now.duplicate_put == "conflict" or existing.payload != payload:
                     raise RejectedError("JobAlreadyExists", f"Job {job_id} exists already.", 409)
                 return full_json(existing)
-            now = self._clock()
             order = max((job.order for job in self._jobs.values()), default=0) + 1
-            job = Job(job_id, payload, order, now, error)
+            job = Job(job_id, payload, order, error)
+            self._enter(job, "New", self._clock())
             self._jobs[job_id] = self._active[job_id] = job
-            self._enter(job, "New", now)
             self._controls.count("jobs.submitted")
             self._changed.notify_all()
             return submitted_json(job)
@@ -234,12 +238,11 @@ class JobStore:
 
     def _due(self, job: Job) -> float:
         """Return the earliest time at which a job may leave its state."""
-        return job.entered + self._controls.now.state_seconds.get(job.state, 0.0)
+        entered: float = job.audit[-1]["time"]
+        return entered + self._controls.now.state_seconds.get(job.state, 0.0)
 
     def _enter(self, job: Job, state: str, now: float) -> None:
         job.enter(state, now, _DETAILS.get(state))
-        if state == "Running":
-            job.started = job.entered
         self._save(job)
 
     def _begin(self, job: Job) -> None:
@@ -270,10 +273,8 @@ class JobStore:
             self._changed.notify_all()
 
     def _end(self, job: Job, now: float) -> None:
-        job.result = "Cancelled" if job.cancelled else "Failed" if job.error else "Succeeded"
-        details = "CanceledByUser" if job.cancelled else job.result
-        job.enter("Ended", now, f"result:{details}")
-        job.ended = job.entered
+        result = "CanceledByUser" if job.cancelled else "Failed" if job.error else "Succeeded"
+        job.enter("Ended", now, f"result:{result}")
         del self._active[job.job_id]
         self._save(job)
 
@@ -314,12 +315,11 @@ def basic_json(job: Job) -> dict[str, Any]:
         # Less than 1 counts as 1, as the specification says for numbers below 0.
         "degreeOfParallelism": max(payload.get("degreeOfParallelism") or 1, 1),
         "priority": payload.get("priority") or 1000,
-        "submitTime": timestamp(job.submitted),
     }
-    if job.started is not None:
-        item["startTime"] = timestamp(job.started)
-    if job.ended is not None:
-        item["endTime"] = timestamp(job.ended)
+    for name, state in {"submitTime": "New", "startTime": "Running", "endTime": "Ended"}.items():
+        time = job.began(state)
+        if time is not None:
+            item[name] = timestamp(time)
     item |= {"state": job.state, "result": job.result}
     return item | {name: payload[name] for name in ("related", "tags") if payload.get(name)}
 
@@ -501,14 +501,14 @@ def _require(condition: bool, message: str) -> None:
 # ---- the list of jobs; it supports the OData that this package's client and dbt-scope's send ----
 
 _TEST = re.compile(
-    r"""\s*(?:startswith\(\s*(?P<start>name)\s*,\s*(?P<prefix>'(?:[^']|'')*')\s*\)
-    | (?P<name>name|state|result)\s+(?P<comparison>eq|ne)\s+(?P<value>'(?:[^']|'')*'))\s*(?P<more>and\b|$)""",
+    r"""\s*(?:startswith\(\s*name\s*,\s*'(?P<prefix>(?:[^']|'')*)'\s*\)
+    | (?P<name>name|state|result)\s+(?P<comparison>eq|ne)\s+'(?P<value>(?:[^']|'')*)')\s*(?P<more>and\b|$)""",
     re.VERBOSE,
 )
-_PASSES: dict[str, Callable[[str, str], bool]] = {
+_COMPARISONS: dict[str | None, Callable[[str, str], bool]] = {
     "eq": operator.eq,
     "ne": operator.ne,
-    "startswith": str.startswith,
+    None: str.startswith,
 }
 _IS_NEWEST_FIRST = {"submitTime": False, "submitTime asc": False, "submitTime desc": True}
 """Order -> whether the newest job is the first."""
@@ -558,8 +558,7 @@ def _filter(text: str) -> Callable[[dict[str, Any]], bool]:
         match = _TEST.match(text, position)
         if match is None:
             raise RejectedError("InvalidFilter", f"$filter cannot be read at character {position + 1}.")
-        name = match["start"] or match["name"]
-        value = (match["prefix"] or match["value"])[1:-1].replace("''", "'")
-        tests.append((_PASSES[match["comparison"] or "startswith"], name, value))
+        value = (match["prefix"] or match["value"] or "").replace("''", "'")
+        tests.append((_COMPARISONS[match["comparison"]], match["name"] or "name", value))
         position, has_more = match.end(), bool(match["more"])
     return lambda item: all(passes(str(item.get(name)), value) for passes, name, value in tests)

@@ -87,8 +87,7 @@ class Service(Protocol):
         :param path: Its segments, percent-encoded, without the account.
         """
 
-    def answer(self, operation: str, request: Request, path: list[str]) -> Response:
-        """Answer a request."""
+    def answer(self, operation: str, request: Request, path: list[str]) -> Response: ...
 
     def failure(self, status: int) -> Response:
         """Return the answer to a request that is made to fail."""
@@ -107,7 +106,6 @@ class Router:
         self._controls = controls
 
     def __call__(self, request: Request) -> Response:
-        """Answer a request."""
         path = [segment for segment in request.path.split("/") if segment]
         if path and path[0].lower() not in self._services:
             path = path[1:]
@@ -181,12 +179,6 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     server: Server
 
-    def __getattr__(self, name: str) -> Any:
-        """Serve every HTTP method: the services decide which one an operation needs."""
-        if name.startswith("do_"):
-            return self._serve
-        raise AttributeError(name)
-
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Write no access log: it would hold tokens of signed URLs."""
 
@@ -211,6 +203,8 @@ class _Handler(BaseHTTPRequestHandler):
             response = Response(500, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
         self._send(response)
 
+    do_GET = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - the names that the base class looks for
+
     def _send(self, response: Response) -> None:
         self.send_response(response.status)
         for name, value in {**response.headers, "x-ms-request-id": response.request_id}.items():
@@ -220,8 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
         if response.stream is None:
             self.send_header("Content-Length", str(len(response.body)))
             self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(response.body)
+            self.wfile.write(response.body)
         else:
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
