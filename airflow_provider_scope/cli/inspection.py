@@ -116,8 +116,6 @@ def _status_facts(view: LogView, target: Target) -> dict[str, Any]:
     """Collect the state of a pipeline as it appears in the JSON output."""
     commit = view.last_commit
     return {
-        "table": target.table,
-        "checkpoint": target.log.location,
         "pipeline": view.pipeline.pipeline if view.pipeline else None,
         "table_id": view.table.identity.table_id if view.table.identity else None,
         "table_version": view.table.version if view.table.identity else None,
@@ -140,9 +138,6 @@ def _status_facts(view: LogView, target: Target) -> dict[str, Any]:
     }
 
 
-_NOT_IN_TABLE_LOG = ", whose commit the table's log does not show"
-
-
 def _show_progress(view: LogView, target: Target) -> str | None:
     """Print how far the table and the log have come.
 
@@ -152,9 +147,12 @@ def _show_progress(view: LogView, target: Target) -> str | None:
     say(f"table       {target.table}")
     if table_state.identity:
         say(f"            version {table_state.version}, id {table_state.identity.table_id}")
-    is_unshown = any(entry.seq == table_state.txn for entry in view.outcomes(view.open).unclear)
-    newest = f"newest batch {_or_none(table_state.txn)}{_NOT_IN_TABLE_LOG if is_unshown else ''}"
-    say(f"            {newest if table_state.identity else 'does not exist'}")
+        newest = "none" if table_state.txn is None else table_state.txn
+        is_unshown = any(entry.seq == table_state.txn for entry in view.outcomes(view.open).unclear)
+        why = ", whose commit the table's log does not show" if is_unshown else ""
+        say(f"            newest batch {newest}{why}")
+    else:
+        say("            does not exist")
     say(f"checkpoint  {log.location}")
     say(f"pipeline    {view.pipeline.pipeline if view.pipeline else None}")
     taken = view.epoch.taken
@@ -245,10 +243,6 @@ def _takeover_text(taken: Takeover) -> str:
         return f"loaded there: {until}; {counted(taken.files, 'file')} by name"
     gaps = counted(taken.missing, "batch", "batches")
     return f"loaded there: {until}; {counted(taken.files, 'file')} by name; the files of {gaps} are not known"
-
-
-def _or_none(value: int | None) -> str:
-    return "none" if value is None else str(value)
 
 
 def _time_text(milliseconds: int) -> str:
@@ -395,18 +389,20 @@ def _read(args: Namespace, execution: MicroBatchExecution, entry: OffsetEntry, c
     if findings.refusals:
         sections = {"bad in it": (*findings.bad, *findings.warned)}
     for title, lines in sections.items():
-        for line in [title, *[f"  {line}" for line in lines]] if lines else ():
-            say(line)
+        if lines:
+            say(title)
+        for line in lines:
+            say(f"  {line}")
     if findings.refusals:
         say("nothing was written")
-        *others, last = findings.refusals
-        for error in others:
+        *earlier, last = findings.refusals
+        for error in earlier:
             show_error(error)
         raise last
 
 
 def _batch_facts(entries: Sequence[OffsetEntry]) -> list[dict[str, Any]]:
-    """Batches as they appear in the JSON output."""
+    """Return batches as they appear in the JSON output."""
     return [
         {
             "batch": entry.seq,

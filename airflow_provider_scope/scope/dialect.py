@@ -212,7 +212,6 @@ class Token:
 
 
 def refuse(token: Token, code: str, problem: str, do: str) -> NoReturn:
-    """Refuse the text at a token."""
     raise ScriptError(code, token.line, token.column, problem, do)
 
 
@@ -358,8 +357,6 @@ _SPARK_DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
 
 @dataclass(frozen=True, slots=True)
 class ScopeType:
-    """A SCOPE type."""
-
     name: str
     """In its short form without the ``?``: ``int``, ``byte[]``, ``SQL.ARRAY<string>``."""
     nullable: bool

@@ -100,7 +100,6 @@ class ScopeRunner(Engine):
 
     @property
     def jobs(self) -> ScopeJobs:
-        """The service."""
         return self.wait.jobs
 
     # ---- looking -------------------------------------------------------------------------------
@@ -183,7 +182,7 @@ class ScopeRunner(Engine):
             if fate in ("committed", "running"):
                 return
             if fate == "not committed":
-                _check_same_table(work, attempts[-1], newest_version(work.table, self.table_storage))
+                self._check_same_table(work, attempts[-1])
             else:
                 number -= 1
         self.script(BatchIdentity(work.pipeline, entry.seq, number), entry)
@@ -210,7 +209,7 @@ class ScopeRunner(Engine):
                     self.newest_job = job_id(work.pipeline, newest)
                     self.wait.wait(self.newest_job, f"of batch {entry.seq}")
                 case "not committed":
-                    _check_same_table(work, newest, newest_version(work.table, self.table_storage))
+                    self._check_same_table(work, newest)
                     # Even if it is left to the next try: rows that another writer adds before then
                     # would be taken for this job's.
                     self._start(entry, newest.number + 1, version)
@@ -240,6 +239,17 @@ class ScopeRunner(Engine):
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("the files of batch %d, as estimated:\n%s", entry.seq, files_text(entry.files))
         self.report(f"batch {entry.seq}: {counted(len(entry.files), 'file')}, job {guid} is {job.state}")
+
+    def _check_same_table(self, work: Work, attempt: Attempt) -> None:
+        """Refuse to go on from a log that is another table's than the one that the attempt was made for."""
+        version = newest_version(work.table, self.table_storage)
+        if version < attempt.table_version:
+            raise TableRecreatedError(
+                f"The table {work.table} was dropped and recreated while batch {attempt.seq} ran: it is at "
+                f"version {version}, and was at {attempt.table_version} before.",
+                kept="the table, the log and all files; no further job was submitted",
+                do="look at the table, then run `airflow scope accept-table`",
+            )
 
     # ---- deciding ------------------------------------------------------------------------------
 
@@ -368,17 +378,6 @@ class ScopeRunner(Engine):
     def cancel(self) -> None:
         """Cancel the job that is waited for."""
         self.wait.cancel()
-
-
-def _check_same_table(work: Work, attempt: Attempt, version: int) -> None:
-    """Refuse to go on from a log that is another table's than the one that the attempt was made for."""
-    if version < attempt.table_version:
-        raise TableRecreatedError(
-            f"The table {work.table} was dropped and recreated while batch {attempt.seq} ran: it is at "
-            f"version {version}, and was at {attempt.table_version} before.",
-            kept="the table, the log and all files; no further job was submitted",
-            do="look at the table, then run `airflow scope accept-table`",
-        )
 
 
 def _closed(entry: OffsetEntry) -> BatchNotInTableError:

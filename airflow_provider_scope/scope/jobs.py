@@ -158,10 +158,9 @@ def _integer(value: object) -> int | None:
     return value if type(value) is int else None
 
 
-Fate = Literal["committed", "running", "unknown to the service", "not committed", "undecidable"]
-
-
 # ---- What became of a job of a batch: from the job's own word and from the table's log ----
+
+Fate = Literal["committed", "running", "unknown to the service", "not committed", "undecidable"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.scope.dialect import KEYWORDS, VIRTUAL_FUNCTIONS, Value, check_model, parse_type
 from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES
 from airflow_provider_scope.specs import capabilities
+from airflow_provider_scope.specs.engine import COMMIT_CONDITIONS
 from airflow_provider_scope.validation import bad
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 
 _SHOWN_FILES = 20
-_CONDITIONS = ("FailIfConflict", "FailIfPartitionConflict", "FailIfFileConflict")
 _MOST_OUTPUT_FILES = 1_000_000
 """The compiler takes no more."""
 _DEFAULTS: Mapping[str, Value] = {
@@ -100,8 +100,6 @@ def generate_void(identity: BatchIdentity) -> str:
 
 
 def _check(batch: ScriptBatch) -> None:
-    if not batch.location.strip():
-        raise bad("location", batch.location, "the address of a Delta table")
     for argument in ("table_columns", "files"):
         if not getattr(batch, argument):
             raise bad(argument, getattr(batch, argument), "at least one")
@@ -109,16 +107,11 @@ def _check(batch: ScriptBatch) -> None:
     _distinct("table_columns", batch.table_columns)
     _distinct("columns of the files", [*_extract_columns(batch), *batch.virtual_columns])
     _distinct("partition_by", batch.partition_by)
-    _distinct("new_columns", batch.new_columns)
     _distinct("properties", [*batch.properties, MARKER_PROPERTY])
     _distinct("settings", batch.settings)
-    for argument in ("partition_by", "new_columns"):
-        for name in getattr(batch, argument):
-            if name not in batch.table_columns:
-                raise bad(argument, name, f"one of the columns {', '.join(batch.table_columns)}")
-    for name in batch.virtual_columns:
-        if name not in VIRTUAL_FUNCTIONS:
-            raise bad("virtual_columns", name, "one of " + ", ".join(VIRTUAL_FUNCTIONS))
+    for name in batch.partition_by:
+        if name not in batch.table_columns:
+            raise bad("partition_by", name, f"one of the columns {', '.join(batch.table_columns)}")
 
 
 def _distinct(argument: str, values: Iterable[str], *, fold: bool = True) -> None:
@@ -150,8 +143,8 @@ def _settings(batch: ScriptBatch) -> str:
     if batch.feature_previews:
         previews = quote_string("feature_previews", ",".join(batch.feature_previews))
         lines.append(f"SET @@FeaturePreviews = {previews};\n")
-    own_names = {name.lower(): name for name in _DEFAULTS}
-    settings = {**_DEFAULTS, **{own_names.get(name.lower(), name): v for name, v in batch.settings.items()}}
+    spelled = {name.lower(): name for name in _DEFAULTS}
+    settings = {**_DEFAULTS, **{spelled.get(name.lower(), name): v for name, v in batch.settings.items()}}
     _check_settings(settings)
     for name, value in settings.items():
         if not _PLAIN.fullmatch(name):
@@ -165,8 +158,9 @@ def _check_settings(settings: Mapping[str, Value]) -> None:
         if name.lower() == "featurepreviews":
             raise bad("settings", name, "a setting that has no argument", "use feature_previews")
     condition = settings["DeltaLakeCommitCondition"]
-    if condition not in _CONDITIONS:
-        raise bad("settings['DeltaLakeCommitCondition']", condition, f"one of {', '.join(_CONDITIONS)}")
+    if condition not in COMMIT_CONDITIONS:
+        expected = f"one of {', '.join(COMMIT_CONDITIONS)}"
+        raise bad("settings['DeltaLakeCommitCondition']", condition, expected)
     count = settings["MaxFileCountPerOutputFileSet"]
     if type(count) is not int or not 1 <= count <= _MOST_OUTPUT_FILES:
         expected = f"a whole number from 1 to {_MOST_OUTPUT_FILES:,}"

@@ -8,6 +8,7 @@ from typing import Any
 from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.sources.files.spec import VIRTUAL_COLUMNS
+from airflow_provider_scope.specs.engine import COMMIT_CONDITIONS
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
 
 _CONFIG = {
@@ -89,7 +90,6 @@ _PROFILE = {
     "type",
     "wait_on_cancel_seconds",
 }
-_CONDITIONS = ("FailIfConflict", "FailIfPartitionConflict", "FailIfFileConflict")
 
 
 def from_dbt_scope(
@@ -266,7 +266,7 @@ def _engine(config: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, 
     previews = _first(config, profile, "scope_feature_previews")
     condition = _first(config, profile, "delta_lake_commit_condition")
     if condition is not None:
-        validation.one_of("delta_lake_commit_condition", condition, _CONDITIONS)
+        validation.one_of("delta_lake_commit_condition", condition, COMMIT_CONDITIONS)
     settings = _present(
         DeltaLakeCommitCondition=condition,
         MaxFileCountPerOutputFileSet=_first(config, profile, "max_file_count_per_output_file_set"),

@@ -95,6 +95,8 @@ def check_tag(argument: str, value: Any) -> Any:
     return value
 
 
+COMMIT_CONDITIONS = ("FailIfConflict", "FailIfPartitionConflict", "FailIfFileConflict")
+"""What ``DeltaLakeCommitCondition`` can be in the settings of a script."""
 JobTag = Annotated[str, check_tag]
 JobSeconds = Annotated[float, partial(validation.number, at_least=1, whole=False)]
 

@@ -87,11 +87,11 @@ def check_distinct(names: Sequence[str]) -> None:
     :raises InputError: Two names differ in letter case alone.
     """
     counts = Counter(name.lower() for name in names)
-    same = [name for name in names if counts[name.lower()] > 1]
-    if same:
+    alike = [name for name in names if counts[name.lower()] > 1]
+    if alike:
         raise refusal(
             "The source has columns whose names are the same, but for their letter case: "
-            f"{', '.join(map(repr, same))}. A Delta table holds only one of them.",
+            f"{', '.join(map(repr, alike))}. A Delta table holds only one of them.",
             "rename one of them in the source, and run the command again",
         )
 

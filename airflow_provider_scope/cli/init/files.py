@@ -136,8 +136,8 @@ def _format_of(uri: str, listing: Sequence[FileEntry], wanted: str | None) -> tu
     patterns: list[tuple[str, str, str | None]] = [(kind, usual_pattern(kind), None) for kind in _CONTENTS]
     patterns += [(kind, pattern, pattern) for kind, pattern in _OTHER_NAMES.items()]
     matching = {
-        (kind, own): having
-        for kind, pattern, own in patterns
+        (kind, special): having
+        for kind, pattern, special in patterns
         if wanted in (None, kind) and (having := [name for name in names if re.search(pattern, name)])
     }
     if len(matching) > 1 and wanted is None:
@@ -169,9 +169,9 @@ def _left_out(files: Candidates, listing: Sequence[FileEntry]) -> Iterator[str]:
     for reason, count in sorted(files.left_out.counts.items()):
         shown = ", ".join(map(repr, map(base_name, files.left_out.names.get(reason, [])[:1])))
         yield f"{counted(count, 'file')}, {reason}" + (f", such as {shown}" if shown else "")
-    others = len(listing) - files.matched
-    if others:
-        yield f"{counted(others, 'file')} with other names"
+    unmatched = len(listing) - files.matched
+    if unmatched:
+        yield f"{counted(unmatched, 'file')} with other names"
 
 
 def _sampled(files: Sequence[FileEntry]) -> list[FileEntry]:

@@ -121,12 +121,12 @@ def csv_sample(text: str, *, is_whole: bool) -> CsvSample | None:
     if not readings:
         return None
     separator, escape, records = max(readings, key=lambda reading: _fit(reading[2]))
-    first, *others = records
-    uneven = next((n for n, record in enumerate(others, 2) if len(record) != len(first)), None)
+    first, *later = records
+    uneven = next((n for n, record in enumerate(later, 2) if len(record) != len(first)), None)
     return CsvSample(
         separator=separator,
         first=tuple(first),
-        looks_like_header=_is_header(first, others),
+        looks_like_header=_is_header(first, later),
         has_escapes=bool(escape),
         has_line_breaks=any("\n" in value or "\r" in value for record in records for value in record),
         uneven=uneven,
@@ -158,11 +158,11 @@ def _fit(records: Sequence[Sequence[str]]) -> tuple[int, float, int]:
     return (even if width > 1 else 0), even / len(records), width
 
 
-def _is_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
+def _is_header(first: Sequence[str], later: Sequence[Sequence[str]]) -> bool:
     """Tell whether the first record has names: above values that are none, or no value among them."""
     are_values = [bool(_VALUE.fullmatch(text.strip())) for text in first]
     for number, is_value in enumerate(are_values):
-        below = [record[number] for record in others if len(record) > number and record[number].strip()]
+        below = [record[number] for record in later if len(record) > number and record[number].strip()]
         is_above_values = below and all(_VALUE.fullmatch(text.strip()) for text in below)
         if first[number] and not is_value and is_above_values:
             return True

@@ -42,8 +42,6 @@ _BY_NOTHING = (
 
 
 class Column(NamedTuple):
-    """A column of a database."""
-
     name: str
     type: str
     """As the database names it."""
@@ -60,8 +58,6 @@ class Column(NamedTuple):
 
 
 class DatabaseTable(NamedTuple):
-    """A table of a database."""
-
     name: str
     """As SQL of the database names it."""
     columns: Sequence[Column]
@@ -342,8 +338,8 @@ def _sqlite_column(row: dict[str, Any], stored: set[str], indexed: set[str]) -> 
     kind = next((kind for kind, parts in _SQLITE_TYPES if any(part in declared for part in parts)), "number")
     is_row_number = bool(row["pk"]) and declared == "INTEGER"
     fits = {"whole": {"integer"}, "time": {"text", "integer", "real"}, "number": {"integer", "real"}}[kind]
-    others = sorted(stored - fits - {"null", ""})
-    unfit = f"{declared or 'no type'} with values of the type {', '.join(others)}" if others else None
+    unfitting = sorted(stored - fits - {"null", ""})
+    unfit = f"{declared or 'no type'} with values of the type {', '.join(unfitting)}" if unfitting else None
     return Column(
         name=row["name"],
         type=declared,
