@@ -36,30 +36,26 @@ PRIVATE = ".emulator"
 """The folder of the emulator's own state; no path of the service leads there."""
 
 
-class PathError(Exception):
-    """A path is not valid, or leads out of the account."""
-
-
 def parts_of(path: str) -> Parts:
     """Split a path into segments, without ``.`` and empty ones, since clients send both.
 
-    :raises PathError: A segment is ``..``, or not a valid name.
+    :raises InputError: A segment is ``..``, or not a valid name.
     """
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     if ".." in parts or any("\0" in part for part in parts):
-        raise PathError(f"{path!r} is not a path of the account.")
+        raise InputError(f"{path!r} is not a path of the account.")
     return parts
 
 
 def decoded_parts(path: str) -> Parts:
     """Split a percent-encoded path into segments. A plus does not mean a blank.
 
-    :raises PathError: The path is not valid.
+    :raises InputError: The path is not valid.
     """
     try:
         return parts_of(unquote(path, errors="strict"))
     except UnicodeDecodeError as err:
-        raise PathError("The path is not encoded as UTF-8.") from err
+        raise InputError("The path is not encoded as UTF-8.") from err
 
 
 class Account:
@@ -91,11 +87,11 @@ class Account:
     def path(self, parts: Parts) -> Path:
         """Return the local path of a file or folder. Links are followed as long as they stay inside.
 
-        :raises PathError: The path leads out of the account, or to the emulator's own state.
+        :raises InputError: The path leads out of the account, or to the emulator's own state.
         """
         path = self.root.joinpath(*parts)
         if not self.contains(path):
-            raise PathError(f"/{'/'.join(parts)} is not a path of the account.")
+            raise InputError(f"/{'/'.join(parts)} is not a path of the account.")
         return path
 
     def contains(self, path: Path) -> bool:
@@ -111,7 +107,7 @@ class Account:
         ``abfss://data@acct.dfs.core.windows.net/a/b`` is ``<root>/data/a/b``. A ``file:`` URI and a plain
         path that lies below the root are taken as they are; any other plain path is one of the account.
 
-        :raises PathError: The path leads out of the account, or its scheme is not known.
+        :raises InputError: The path leads out of the account, or its scheme is not known.
         """
         scheme, separator, place = uri.partition("://")
         if not separator:
@@ -121,7 +117,7 @@ class Account:
                 authority, _, path = place.partition("/")
                 container, at, _ = authority.partition("@")
                 if not (container and at):
-                    raise PathError(f"{uri} has no container.")
+                    raise InputError(f"{uri} has no container.")
                 return self.path(parts_of(f"{container}/{path}"))
             case "adl":
                 return self.path(parts_of(place.partition("/")[2]))
@@ -130,9 +126,9 @@ class Account:
                 if candidate.is_relative_to(self.root) and self.contains(candidate):
                     return candidate
                 if scheme == "file":
-                    raise PathError(f"{uri} lies outside of the account directory.")
+                    raise InputError(f"{uri} lies outside of the account directory.")
                 return self.path(parts_of(place))
-        raise PathError(f"{uri}: the scheme {scheme} is not known to the emulator.")
+        raise InputError(f"{uri}: the scheme {scheme} is not known to the emulator.")
 
 
 # ---- errors, as the service writes them ----
@@ -213,7 +209,7 @@ class FilesService:
         encoded = "/".join(path[2:])  # what follows /webhdfs/v1/
         try:
             return self._answer(operation, request, encoded)
-        except PathError as err:
+        except InputError as err:
             text = f"{operation.upper()} {_FORBIDDEN} {err}"
             return RemoteError("AccessControlException", text).response()
         except RemoteError as err:
@@ -257,7 +253,7 @@ class FilesService:
                 break
             try:
                 entries.append(_status(self._stat((*parts, name)), name))
-            except (RemoteError, PathError):
+            except (RemoteError, InputError):
                 continue  # deleted meanwhile, a link that leads out, or neither file nor folder
         return _page(entries, entries[-1]["pathSuffix"] if len(entries) == size else "")
 

@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from airflow_provider_scope.emulator.scripts import ScriptFailedError, compile_script
+from airflow_provider_scope.emulator.scripts import compile_script
 from airflow_provider_scope.emulator.web import DropConnection, Response, json_response, timestamp
+from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.scope.client import API_VERSION
 from airflow_provider_scope.scope.dialect import ScriptError
 from airflow_provider_scope.scope.jobs import NAME_LIMIT, SCRIPT_LIMIT_BYTES
@@ -260,8 +261,8 @@ class JobStore:
             try:
                 script = job.payload["properties"]["script"]
                 self._runner.execute(job.job_id, script, is_cancelled=lambda: job.cancelled)
-            except ScriptFailedError as err:
-                error = _error("E_EMULATOR_USER_SCRIPTFAILED", str(err))
+            except InputError as err:
+                error = _error("E_EMULATOR_USER_SCRIPTFAILED", err.what)
             except Exception as err:  # noqa: BLE001 - whatever happens, the job must end
                 error = _system_error(f"{type(err).__name__}: {err}")
             if "fail_after_commit" in faults:

@@ -15,7 +15,6 @@ from deltalake.exceptions import TableNotFoundError
 from pyarrow import csv, parquet
 
 from airflow_provider_scope.emulator.csharp import ExpressionReader, Value, condition
-from airflow_provider_scope.emulator.files import Account, PathError
 from airflow_provider_scope.emulator.parse import (
     AddColumn,
     AlterTable,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_provider_scope.emulator.csharp import Of
+    from airflow_provider_scope.emulator.files import Account
     from airflow_provider_scope.emulator.parse import Column, Statement
 
 # ---- queries: SELECT … FROM @rowset [WHERE …], the shapes that dbt-scope's models have ----
@@ -101,8 +101,6 @@ def compile_query(query: Fragment, rowsets: Mapping[str, Mapping[str, str]]) -> 
 
 
 class _QueryReader(ExpressionReader):
-    """Reads a SELECT."""
-
     def query(self) -> Query:
         self.expect("SELECT")
         items: dict[str, Value] = {}
@@ -168,10 +166,6 @@ def compile_script(script: str) -> list[tuple[Statement, Query | None]]:
     return compiled
 
 
-class ScriptFailedError(Exception):
-    """The script is to blame: it names something that does not exist, or cannot be carried out."""
-
-
 class ScriptRunner:
     """Runs the scripts of one account, several at a time, but one at a time on each table."""
 
@@ -184,26 +178,21 @@ class ScriptRunner:
         """Run a script to its end.
 
         :param is_cancelled: Called before each commit.
-        :raises ScriptFailedError: The script is to blame, or the job was cancelled.
+        :raises InputError: The script is to blame, or the job was cancelled.
         """
-        try:
-            compiled = compile_script(script)
-            paths = {
-                self._account.local(statement.location)
-                for statement, _ in compiled
-                if isinstance(statement, CreateTable | DeclareTable)
-            }
-            run = _Run(self._account, job_id, is_cancelled)
-            with ExitStack() as locks:
-                # Always in the same order, so that two scripts on the same two tables do not deadlock.
-                for path in sorted(paths):
-                    locks.enter_context(self._locks.setdefault(path, threading.Lock()))
-                for number, (statement, query) in enumerate(compiled, start=1):
-                    run.step(number, statement, query)
-        except InputError as err:
-            raise ScriptFailedError(err.what) from err
-        except PathError as err:
-            raise ScriptFailedError(str(err)) from err
+        compiled = compile_script(script)
+        paths = {
+            self._account.local(statement.location)
+            for statement, _ in compiled
+            if isinstance(statement, CreateTable | DeclareTable)
+        }
+        run = _Run(self._account, job_id, is_cancelled)
+        with ExitStack() as locks:
+            # Always in the same order, so that two scripts on the same two tables do not deadlock.
+            for path in sorted(paths):
+                locks.enter_context(self._locks.setdefault(path, threading.Lock()))
+            for number, (statement, query) in enumerate(compiled, start=1):
+                run.step(number, statement, query)
 
 
 class _Run:
@@ -227,7 +216,7 @@ class _Run:
     def step(self, number: int, statement: Statement, query: Query | None) -> None:
         """Run a statement.
 
-        :raises ScriptFailedError: The script is to blame, or the job was cancelled.
+        :raises InputError: The script is to blame, or the job was cancelled.
         """
         self._check_cancelled()
         match statement:
@@ -272,7 +261,7 @@ class _Run:
 
     def _check_cancelled(self) -> None:
         if self._is_cancelled():
-            raise ScriptFailedError("The job was cancelled.")
+            raise InputError("The job was cancelled.")
 
     def _commit(self, *transactions: Transaction) -> CommitProperties:
         """Return the properties of a commit. Without a transaction, a statement may be carried out twice."""
@@ -296,13 +285,13 @@ class _Run:
         try:
             return DeltaTable(str(path))
         except TableNotFoundError as err:
-            raise ScriptFailedError(f"There is no table at {path.name}.") from err
+            raise InputError(f"There is no table at {path.name}.") from err
 
     def _table(self, name: str) -> DeltaTable:
         """Return a table of the script as it is now: others may have changed it."""
         table = self._tables.get(name)
         if table is None:
-            raise ScriptFailedError(f"Table {name} is not declared.")
+            raise InputError(f"Table {name} is not declared.")
         table.update_incremental()
         return table
 
@@ -313,9 +302,9 @@ def _rows_to_insert(table: DeltaTable, statement: Insert, selected: pa.Table) ->
     names = list(statement.columns) or schema.names
     for name in names:
         if name not in schema.names:
-            raise ScriptFailedError(f"The table has no column {name}.")
+            raise InputError(f"The table has no column {name}.")
     if len(names) != selected.num_columns:
-        raise ScriptFailedError(
+        raise InputError(
             f"INSERT takes {len(names)} columns, {', '.join(names)}, and its SELECT gives "
             f"{selected.num_columns}."
         )
@@ -328,13 +317,13 @@ def _cast(rows: pa.Table, schema: Any, place: str) -> pa.Table:
     try:
         return rows.cast(schema)
     except (pa.ArrowException, ValueError) as err:
-        raise ScriptFailedError(f"{place}: {err}") from err
+        raise InputError(f"{place}: {err}") from err
 
 
 def _check_nulls(rows: pa.Table, columns: tuple[Column, ...], place: str) -> None:
     for column in columns:
         if not column.nullable and rows[column.name].null_count:
-            raise ScriptFailedError(f"{place}: column {column.name} of type {column.type} cannot hold null.")
+            raise InputError(f"{place}: column {column.name} of type {column.type} cannot hold null.")
 
 
 def _add_column(table: DeltaTable, statement: AddColumn, commit: CommitProperties) -> None:
@@ -395,7 +384,7 @@ def _stream_files(account: Account, uri: str) -> tuple[Path, list[Path]]:
     """
     path = account.local(uri)
     if not path.is_file():
-        raise ScriptFailedError(f"Input stream {uri} does not exist.")
+        raise InputError(f"Input stream {uri} does not exist.")
     folder = path.with_suffix("")
     if path.suffix != ".ss" or not folder.is_dir():
         return path, []
@@ -414,10 +403,10 @@ def _read_rows(part: Path, uri: str, schema: pa.Schema) -> pa.Table:
             options = csv.ConvertOptions(column_types=types, strings_can_be_null=True, null_values=[""])
             rows = csv.read_csv(part, convert_options=options)
     except (pa.ArrowException, OSError) as err:
-        raise ScriptFailedError(f"{uri} cannot be read: {err}.") from err
+        raise InputError(f"{uri} cannot be read: {err}.") from err
     missing = [name for name in schema.names if name not in rows.column_names]
     if missing:
-        raise ScriptFailedError(f"{uri} has no column {missing[0]}.")
+        raise InputError(f"{uri} has no column {missing[0]}.")
     return rows.select(schema.names)
 
 
@@ -440,7 +429,6 @@ _ARROW = {
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """Return the Arrow type of a SCOPE type."""
     return _arrow(parse_type(kind).spark)
 
 

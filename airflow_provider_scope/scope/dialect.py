@@ -374,18 +374,19 @@ def parse_type(text: str) -> ScopeType:
 
     :raises InputError: It is not one, or cannot be a column of a Delta table.
     """
-    words: list[str] = []
-    place = 0
-    stripped = text.strip()
-    while place < len(stripped):
-        match = _TYPE_WORD.match(stripped, place)
-        if match is None:
-            raise _unknown(text)
-        words.append("[]" if match.group(1).startswith("[") else match.group(1))
-        place = match.end()
-    column_type = _type(words, text)
-    if words:
-        raise _unknown(text)
+    words = ["[]" if word.startswith("[") else word for word in _TYPE_WORD.findall(text)]
+    try:
+        column_type = _type(words)
+    except (IndexError, ValueError):
+        column_type = None
+    if column_type is None or words or _TYPE_WORD.sub("", text).strip():
+        raise InputError(
+            f"{text!r} is not a SCOPE type of a column.",
+            kept=_UNTOUCHED,
+            do="use one of: "
+            + ", ".join([*_VALUE_TYPES, *_REFERENCE_TYPES])
+            + ", SQL.ARRAY<T>, SQL.MAP<K,V>; all but string, byte[], arrays and maps take a ? for null",
+        )
     return column_type
 
 
@@ -405,15 +406,14 @@ def scope_type(spark: str) -> str:
     return name + ("?" if name in _VALUE_TYPES else "")
 
 
-def _type(words: list[str], text: str) -> ScopeType:
-    if not words:
-        raise _unknown(text)
+def _type(words: list[str]) -> ScopeType:
+    """Take the words of a type from a text; IndexError or ValueError if they are none."""
     word = words.pop(0)
     if word in ("SQL.ARRAY", "SqlArray"):
-        (inner,) = _arguments(words, text, 1)
+        (inner,) = _arguments(words, 1)
         return ScopeType(f"SQL.ARRAY<{inner.text}>", nullable=True, spark=f"array<{inner.spark}>")
     if word in ("SQL.MAP", "SqlMap"):
-        key, value = _arguments(words, text, 2)
+        key, value = _arguments(words, 2)
         return ScopeType(
             f"SQL.MAP<{key.text},{value.text}>", nullable=True, spark=f"map<{key.spark},{value.spark}>"
         )
@@ -422,29 +422,22 @@ def _type(words: list[str], text: str) -> ScopeType:
     if word in _REFERENCE_TYPES:
         return ScopeType(word, nullable=True, spark=_REFERENCE_TYPES[word])
     if word not in _VALUE_TYPES:
-        raise _unknown(text)
+        raise ValueError(word)
     nullable = words[:1] == ["?"]
     if nullable:
         words.pop(0)
     return ScopeType(word, nullable=nullable, spark=_VALUE_TYPES[word])
 
 
-def _arguments(words: list[str], text: str, count: int) -> list[ScopeType]:
+def _arguments(words: list[str], count: int) -> list[ScopeType]:
     types = []
-    for number in range(count):
-        if not words or words.pop(0) != ("," if number else "<"):
-            raise _unknown(text)
-        types.append(_type(words, text))
-    if not words or words.pop(0) != ">":
-        raise _unknown(text)
+    for sign in ("<", ",")[:count]:
+        _skip(words, sign)
+        types.append(_type(words))
+    _skip(words, ">")
     return types
 
 
-def _unknown(text: str) -> InputError:
-    return InputError(
-        f"{text!r} is not a SCOPE type of a column.",
-        kept=_UNTOUCHED,
-        do="use one of: "
-        + ", ".join([*_VALUE_TYPES, *_REFERENCE_TYPES])
-        + ", SQL.ARRAY<T>, SQL.MAP<K,V>; all but string, byte[], arrays and maps take a ? for null",
-    )
+def _skip(words: list[str], sign: str) -> None:
+    if words.pop(0) != sign:
+        raise ValueError(sign)

@@ -11,7 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_scope.emulator.jobs import compile_error
-from airflow_provider_scope.emulator.scripts import ScriptFailedError, ScriptRunner
+from airflow_provider_scope.emulator.scripts import ScriptRunner
+from airflow_provider_scope.exceptions import InputError
 from tests.emulator.conftest import Jobs
 
 LOCATION = "abfss://lake@acct.dfs.core.windows.net/tables/orders"
@@ -170,7 +171,7 @@ def test_a_script_that_is_run_again_commits_nothing_twice(emulator, root):
 def test_a_job_that_is_cancelled_while_it_runs_commits_nothing_more(emulator, root):
     write(root / "in/a.ss", 1)
     answers = iter([False, True])
-    with pytest.raises(ScriptFailedError, match="The job was cancelled"):
+    with pytest.raises(InputError, match="The job was cancelled"):
         ScriptRunner(emulator.account).execute("x", script("/in/a.ss"), lambda: next(answers, True))
     assert not (root / "lake").exists()
 

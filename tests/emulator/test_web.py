@@ -10,7 +10,8 @@ import pytest
 import requests
 
 from airflow_provider_scope.emulator import Emulator
-from airflow_provider_scope.emulator.files import Account, PathError
+from airflow_provider_scope.emulator.files import Account
+from airflow_provider_scope.exceptions import InputError
 from tests.emulator.conftest import Files, Jobs
 
 
@@ -94,7 +95,7 @@ def test_a_location_in_a_script_is_a_path_of_the_account(tmp_path, uri, expected
 def test_a_location_outside_of_the_account_is_refused(tmp_path, uri):
     account = Account(tmp_path / "account")
     (account.root / "out").symlink_to(tmp_path)
-    with pytest.raises(PathError):
+    with pytest.raises(InputError):
         account.local(uri)
 
 
