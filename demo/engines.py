@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.delta.log import newest_version
 from airflow_provider_scope.scope.fate import changes
-from airflow_provider_scope.scope.script import identity_of_marker
+from airflow_provider_scope.scope.jobs import identity_of_marker
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.waiting import outcome
 

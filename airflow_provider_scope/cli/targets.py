@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import Attempt, OffsetEntry, Pipeline
     from airflow_provider_scope.protocol.view import LogView
-    from airflow_provider_scope.scope.script import BatchIdentity
+    from airflow_provider_scope.scope.jobs import BatchIdentity
     from airflow_provider_scope.waiting import Job
 
 

@@ -186,7 +186,6 @@ class ExpressionReader(TokenReader):
         return _constant("DateTime", constants[token.text])
 
     def column(self, token: Token) -> Value:
-        """Return the column that a token names."""
         kind = self.columns.get(token.value) if token.kind in ("name", "quoted") else None
         if kind is None:
             refuse(

@@ -186,8 +186,6 @@ _PIECE_BYTES = 256 * 1024
 
 
 class FilesService:
-    """Answers requests for files."""
-
     name = "files"
 
     def __init__(self, account: Account, controls: Controls) -> None:

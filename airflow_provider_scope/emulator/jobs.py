@@ -92,7 +92,6 @@ class Job:
         return next((entry["time"] for entry in self.audit if entry["newState"] == state), None)
 
     def enter(self, state: str, now: float, details: str | None) -> None:
-        """Begin a state."""
         time = max(now, self.audit[-1]["time"]) if self.audit else now
         entry: dict[str, Any] = {"newState": state, "time": time}
         self.audit.append(entry if details is None else {**entry, "details": details})
@@ -384,8 +383,6 @@ _CANCELLED = _error(
 
 
 class JobsService:
-    """Answers requests for jobs."""
-
     name = "jobs"
 
     def __init__(self, store: JobStore, controls: Controls) -> None:

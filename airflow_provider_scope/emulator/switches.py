@@ -131,7 +131,6 @@ class Controls:
                 self._random.seed(self.now.seed)
 
     def count(self, counter: str) -> None:
-        """Add one to a counter."""
         with self._lock:
             self._counts[counter] += 1
 
@@ -140,7 +139,6 @@ class Controls:
             return dict(sorted(self._counts.items()))
 
     def request_faults(self, service: str, op: str) -> list[Fault]:
-        """Draw the faults that happen to a request."""
         return self._draw(
             fault
             for fault in self.now.faults

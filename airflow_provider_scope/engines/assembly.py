@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.report import RunReport
     from airflow_provider_scope.protocol.source import Source
     from airflow_provider_scope.protocol.view import LogView
-    from airflow_provider_scope.scope.script import BatchIdentity
+    from airflow_provider_scope.scope.jobs import BatchIdentity
     from airflow_provider_scope.sources import AnySource
     from airflow_provider_scope.specs import Checkpoint
     from airflow_provider_scope.specs.ingest import Ingest

@@ -26,13 +26,12 @@ from airflow_provider_scope.scope.dialect import VIRTUAL_FUNCTIONS, scope_type
 from airflow_provider_scope.scope.fate import (
     JobFates,
     changes,
-    identity_of_attempt,
     job_id,
     newest_job,
     newest_marked,
 )
+from airflow_provider_scope.scope.jobs import BatchIdentity
 from airflow_provider_scope.scope.script import (
-    BatchIdentity,
     ScriptBatch,
     files_that_fit,
     generate,
@@ -229,7 +228,7 @@ class ScopeRunner(Engine):
         name = f"{self.settings.name}_{entry.mode}_batch{entry.seq}_{len(entry.files)}files"
         try:
             new = self.settings.new_job(
-                work.pipeline, name, self.script(identity_of_attempt(work.pipeline, attempt), entry)
+                work.pipeline, name, self.script(BatchIdentity.of(work.pipeline, attempt), entry)
             )
             job = self.jobs.submit_job(guid, new)
         except JobMismatchError as err:
@@ -366,7 +365,7 @@ class ScopeRunner(Engine):
         guid = job_id(work.pipeline, attempt)
         if self.jobs.get_job(guid) is None:
             # A late PUT of the real script can then only meet this one: an id is never used twice.
-            script = generate_void(identity_of_attempt(work.pipeline, attempt))
+            script = generate_void(BatchIdentity.of(work.pipeline, attempt))
             name = f"{VOID_NAME}_batch{attempt.seq}"
             try:
                 self.jobs.submit_job(guid, self.settings.new_job(work.pipeline, name, script))

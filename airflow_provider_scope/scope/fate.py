@@ -14,8 +14,7 @@ from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.protocol.records import Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.scope import jobs as decisions
-from airflow_provider_scope.scope.jobs import Change
-from airflow_provider_scope.scope.script import MARKER_PROPERTY, BatchIdentity, identity_of_marker
+from airflow_provider_scope.scope.jobs import MARKER_PROPERTY, Change, identity_of_marker
 from airflow_provider_scope.specs.engine import VOID_NAME
 from airflow_provider_scope.waiting import outcome
 
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
 def job_id(pipeline: str, attempt: Attempt) -> str:
     """Return the id of an attempt's job: the same for whoever asks."""
     return str(uuid.uuid5(uuid.UUID(pipeline), f"{attempt.seq}.{attempt.number}"))
-
-
-def identity_of_attempt(pipeline: str, attempt: Attempt) -> BatchIdentity:
-    return BatchIdentity(pipeline, attempt.seq, attempt.number)
 
 
 def newest_job(attempts: Sequence[Attempt]) -> Attempt | None:
@@ -94,15 +89,14 @@ class JobFates:
         if ended == "succeeded" and job and job.name.startswith(VOID_NAME):
             ended = "cancelled"  # a no-op took the place of the job
         if ended != "waiting":
-            identity = identity_of_attempt(self.pipeline, attempt)
             newest = newest_version(self.location, self.storage)
             log = changes(self.location, attempt.table_version, newest, self.storage)
-            evidence = decisions.evidence(attempt, identity.marker, identity.closing_marker, log)
+            evidence = decisions.evidence(self.pipeline, attempt, log)
             if ended == "succeeded" and not evidence.closed:
                 # The checkpoint may be an older copy, and the job one of before the attempt was recorded.
                 first = replace(attempt, table_version=-1)
                 log = self._whole_log(newest)
-                evidence = decisions.evidence(first, identity.marker, identity.closing_marker, log)
+                evidence = decisions.evidence(self.pipeline, first, log)
                 evidence = replace(evidence, has_table=newest >= 0)
         if job is None and evidence.marked and self.jobs.get_job(guid):
             # Another runner submitted it between our two looks: ask it how it is.

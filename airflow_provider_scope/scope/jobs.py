@@ -6,6 +6,7 @@ state or result is kept as text, and only ``Ended`` ends a job.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -158,7 +159,46 @@ def _integer(value: object) -> int | None:
     return value if type(value) is int else None
 
 
-# ---- What became of a job of a batch: from the job's own word and from the table's log ----
+# ---- the marks that a batch's jobs leave in the table ----
+
+MARKER_PROPERTY = "adlaScope.batch"
+"""The table property that tells which attempt of which batch changed the table last, and if it is done."""
+PIPELINE = r"[A-Za-z0-9._:/+ -]+"
+"""What the id of a pipeline can consist of, as a regular expression."""
+_NUMBER = r"0|[1-9][0-9]*"
+_MARKER = re.compile(rf"({PIPELINE}):({_NUMBER}):({_NUMBER})(:done)?")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIdentity:
+    """One attempt of one batch of one pipeline."""
+
+    pipeline: str
+    seq: int
+    attempt: int
+
+    @classmethod
+    def of(cls, pipeline: str, attempt: Attempt) -> BatchIdentity:
+        return cls(pipeline, attempt.seq, attempt.number)
+
+    @property
+    def marker(self) -> str:
+        """The value of the table property ``MARKER_PROPERTY``."""
+        return f"{self.pipeline}:{self.seq}:{self.attempt}"
+
+    @property
+    def closing_marker(self) -> str:
+        """The value of ``MARKER_PROPERTY`` once the attempt's rows are in the table."""
+        return f"{self.marker}:done"
+
+
+def identity_of_marker(marker: str) -> BatchIdentity | None:
+    """Read the attempt out of either value of ``MARKER_PROPERTY``; None if it is not ours."""
+    match = _MARKER.fullmatch(marker)
+    return BatchIdentity(match[1], int(match[2]), int(match[3])) if match else None
+
+
+# ---- what became of a job of a batch: from the job's own word and from the table's log ----
 
 Fate = Literal["committed", "running", "unknown to the service", "not committed", "undecidable"]
 
@@ -201,19 +241,19 @@ class Evidence:
 NOTHING = Evidence(marked=False, added=())
 
 
-def evidence(attempt: Attempt, marker: str, closing_marker: str, changes: Iterable[Change]) -> Evidence:
+def evidence(pipeline: str, attempt: Attempt, changes: Iterable[Change]) -> Evidence:
     """Find an attempt in the versions of a table, oldest first."""
-    prefix = marker.rsplit(":", 2)[0] + ":"
+    identity = BatchIdentity.of(pipeline, attempt)
     marked = False
     added: list[Change] = []
     for change in changes:
         if change.version <= attempt.table_version:
             continue
-        if change.marker == closing_marker:
+        if change.marker == identity.closing_marker:
             return Evidence(marked=True, added=tuple(added), closed=True)
-        if change.marker == marker:
+        if change.marker == identity.marker:
             marked = True
-        elif marked and change.marker is not None and change.marker.startswith(prefix):
+        elif marked and change.marker is not None and change.marker.startswith(f"{pipeline}:"):
             break  # the pipeline's next attempt; another pipeline's jobs may come in between
         if marked and change.adds:
             added.append(change)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.scope.dialect import KEYWORDS, VIRTUAL_FUNCTIONS, Value, check_model, parse_type
-from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES
+from airflow_provider_scope.scope.jobs import MARKER_PROPERTY, PIPELINE, SCRIPT_LIMIT_BYTES, BatchIdentity
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.engine import COMMIT_CONDITIONS
 from airflow_provider_scope.validation import bad
@@ -80,7 +80,7 @@ def files_that_fit(batch: ScriptBatch, limit_bytes: int = SCRIPT_LIMIT_BYTES) ->
     """
     sure, most, size = 0, 0, 0
     for number, file in enumerate(batch.files, start=1):
-        size += len(quote_file("files", file.path))
+        size += len(quote_file(file.path))
         if size > limit_bytes:
             break
         most = number
@@ -130,9 +130,7 @@ def _comments(batch: ScriptBatch) -> str:
         f"files: {len(batch.files)}, estimated bytes: {sum(file.size_bytes for file in batch.files)}",
         f"{'bytes':>16}  file",
     ]
-    lines += [
-        f"{file.size_bytes:>16}  {quote_file('files', file.path)}" for file in batch.files[:_SHOWN_FILES]
-    ]
+    lines += [f"{file.size_bytes:>16}  {quote_file(file.path)}" for file in batch.files[:_SHOWN_FILES]]
     if len(batch.files) > _SHOWN_FILES:
         lines.append(f"{'...':>16}  and {len(batch.files) - _SHOWN_FILES} more")
     return header(batch.identity) + "".join(f"// {line}\n" for line in lines)
@@ -213,7 +211,7 @@ def _extract(batch: ScriptBatch) -> str:
     items = _columns("extract_columns", _extract_columns(batch), " : ")
     items += [f"    {name} = {VIRTUAL_FUNCTIONS[name]}()" for name in batch.virtual_columns]
     columns = ",\n".join(items)
-    files = ",\n".join(f"    {quote_file('files', file.path)}" for file in batch.files)
+    files = ",\n".join(f"    {quote_file(file.path)}" for file in batch.files)
     return f"@data =\nEXTRACT\n{columns}\nFROM\n{files}\nUSING Extractors.SStream();\n"
 
 
@@ -270,19 +268,19 @@ def quote_name(argument: str, value: str) -> str:
     return f"[{value}]"
 
 
-def quote_file(argument: str, value: str) -> str:
+def quote_file(path: str) -> str:
     """Write the path of one file as a string literal.
 
     :raises InputError: It is empty, or SCOPE could read it as a pattern.
     """
-    if not value or any(char in _NOT_IN_FILES for char in value):
+    if not path or any(char in _NOT_IN_FILES for char in path):
         raise bad(
-            argument,
-            value,
+            "files",
+            path,
             f"the path of one file, without any of {' '.join(_NOT_IN_FILES)}",
             "rename the file; if its batch is logged already, abandon the batch first",
         )
-    return quote_string(argument, value)
+    return quote_string("files", path)
 
 
 def value_text(argument: str, value: Value) -> str:
@@ -309,32 +307,7 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\u{code:04x}" if char <= "\uffff" else f"\\U{code:08x}"
 
 
-# ---- what goes into a script, and the name of its job ----
-
-MARKER_PROPERTY = "adlaScope.batch"
-"""The table property that tells which attempt of which batch changed the table last, and if it is done."""
-_PIPELINE = r"[A-Za-z0-9._:/+ -]+"
-_NUMBER = r"0|[1-9][0-9]*"
-_MARKER = re.compile(rf"({_PIPELINE}):({_NUMBER}):({_NUMBER})(:done)?")
-
-
-@dataclass(frozen=True, slots=True)
-class BatchIdentity:
-    """One attempt of one batch of one pipeline."""
-
-    pipeline: str
-    seq: int
-    attempt: int
-
-    @property
-    def marker(self) -> str:
-        """The value of the table property ``MARKER_PROPERTY``."""
-        return f"{self.pipeline}:{self.seq}:{self.attempt}"
-
-    @property
-    def closing_marker(self) -> str:
-        """The value of ``MARKER_PROPERTY`` once the attempt's rows are in the table."""
-        return f"{self.marker}:done"
+# ---- what goes into a script ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,19 +343,13 @@ def header(identity: BatchIdentity) -> str:
 
     :raises InputError: The pipeline's name could end the comment, or a number is none.
     """
-    if not re.fullmatch(_PIPELINE, identity.pipeline):
+    if not re.fullmatch(PIPELINE, identity.pipeline):
         raise bad("pipeline", identity.pipeline, "letters, digits, spaces and . _ : / + -")
     for name, number in (("seq", identity.seq), ("attempt", identity.attempt)):
         if type(number) is not int or number < 0:
             raise bad(name, number, "a whole number, at least 0")
     numbers = f"// seq: {identity.seq}\n// attempt: {identity.attempt}\n"
     return f'// airflow-provider-scope batch\n// pipeline: "{identity.pipeline}"\n{numbers}'
-
-
-def identity_of_marker(marker: str) -> BatchIdentity | None:
-    """Read the attempt out of either value of ``MARKER_PROPERTY``; None if it is not ours."""
-    match = _MARKER.fullmatch(marker)
-    return BatchIdentity(match[1], int(match[2]), int(match[3])) if match else None
 
 
 def check_scope(ingest: Ingest) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_provider_scope.protocol.records import OffsetEntry
-    from airflow_provider_scope.scope.script import BatchIdentity
+    from airflow_provider_scope.scope.jobs import BatchIdentity
 
 COLUMNS = {"id": "long?", "day": "long?", "file": "string"}
 MODEL = "SELECT id, day, source_file_uri AS file FROM @data"

@@ -18,7 +18,7 @@ from airflow_provider_scope.protocol.recovery import CommittedBatch, Restored, r
 from airflow_provider_scope.scope import engine as scope_engine
 from airflow_provider_scope.scope import fate
 from airflow_provider_scope.scope.fate import changes
-from airflow_provider_scope.scope.script import MARKER_PROPERTY
+from airflow_provider_scope.scope.jobs import MARKER_PROPERTY
 from airflow_provider_scope.values import check_as_logged
 from tests.crash.schedules import Turns
 from tests.crash.scope_service import TIMEOUT_SECONDS, Served, Service, scope_runner
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.protocol.recovery import TableState
     from airflow_provider_scope.protocol.report import RunReport
-    from airflow_provider_scope.scope.script import BatchIdentity
+    from airflow_provider_scope.scope.jobs import BatchIdentity
 
 FOREIGN = "elsewhere"
 """The file of rows that another writer adds."""

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_scope.protocol import derived, records, retention, takeover
 from airflow_provider_scope.protocol import derived as store
-from airflow_provider_scope.scope.script import MARKER_PROPERTY
+from airflow_provider_scope.scope.jobs import MARKER_PROPERTY
 from airflow_provider_scope.spark import plan
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 from tests.docs.pages import DOCS, blocks, code, rows, section

@@ -218,7 +218,7 @@ def a_change(version: int, marker: str | None = None, *, adds: bool = False) -> 
 
 
 def fate_after(*log: Change, outcome: Outcome | None = "failed") -> Fate:
-    return fate(outcome, evidence(ATTEMPT, MARK, f"{MARK}:done", log))
+    return fate(outcome, evidence(PIPELINE, ATTEMPT, log))
 
 
 MARKED = a_change(5, MARK)
@@ -268,7 +268,7 @@ def test_a_job_that_succeeded_is_in_the_table_that_has_its_closing_mark(log):
 def test_the_rows_of_a_job_are_those_between_its_marks():
     log = [MARKED, ROWS, CLOSED, a_change(8, adds=True)]
 
-    assert evidence(ATTEMPT, MARK, f"{MARK}:done", log) == Evidence(marked=True, added=(ROWS,), closed=True)
+    assert evidence(PIPELINE, ATTEMPT, log) == Evidence(marked=True, added=(ROWS,), closed=True)
 
 
 def unclosed(world: ScopeWorld) -> None:

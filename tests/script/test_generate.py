@@ -19,12 +19,11 @@ from airflow_provider_scope.emulator.parse import (
 )
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.scope.engine import Scripts
+from airflow_provider_scope.scope.jobs import BatchIdentity, identity_of_marker
 from airflow_provider_scope.scope.script import (
-    BatchIdentity,
     files_that_fit,
     generate,
     generate_void,
-    identity_of_marker,
 )
 from airflow_provider_scope.specs import ScopeEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from

@@ -21,7 +21,8 @@ from airflow_provider_scope.emulator.parse import (
 )
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.scope.dialect import check_model, parse_type
-from airflow_provider_scope.scope.script import BatchIdentity, generate
+from airflow_provider_scope.scope.jobs import BatchIdentity
+from airflow_provider_scope.scope.script import generate
 from airflow_provider_scope.values import FileEntry
 from tests.script.values import batch
 

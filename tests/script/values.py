@@ -1,6 +1,7 @@
 """Batches that the tests of the script share."""
 
-from airflow_provider_scope.scope.script import BatchIdentity, ScriptBatch
+from airflow_provider_scope.scope.jobs import BatchIdentity
+from airflow_provider_scope.scope.script import ScriptBatch
 from airflow_provider_scope.values import FileEntry
 
 IDENTITY = BatchIdentity("7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10", 4, 1)
