@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
@@ -21,8 +21,8 @@ from airflow_provider_scope.validation import Count, Whole
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-REQUEST_FAULTS = ("status", "drop_before", "drop_after")
-JOB_FAULTS = ("fail_job", "fail_after_commit")
+RequestFault = Literal["status", "drop_before", "drop_after"]
+JobFault = Literal["fail_job", "fail_after_commit"]
 
 
 def _pattern(argument: str, value: Any) -> str:
@@ -54,7 +54,7 @@ class Fault:
     without running) and ``fail_after_commit`` (runs, then is reported as failed).
     """
 
-    kind: Literal["status", "drop_before", "drop_after", "fail_job", "fail_after_commit"]
+    kind: Literal[RequestFault, JobFault]
     op: Annotated[str, _pattern] = ""
     """Regular expression for the whole operation (``submit``, ``get``, ``liststatus``, ...); empty is any.
 
@@ -142,7 +142,7 @@ class Controls:
         return self._draw(
             fault
             for fault in self.now.faults
-            if fault.kind in REQUEST_FAULTS
+            if fault.kind in get_args(RequestFault)
             and fault.service in ("", service)
             and (not fault.op or re.fullmatch(fault.op, op))
         )
@@ -150,7 +150,9 @@ class Controls:
     def job_faults(self, name: str) -> list[str]:
         """Draw the faults that happen to a job; give their kinds."""
         matching = (
-            fault for fault in self.now.faults if fault.kind in JOB_FAULTS and re.search(fault.op, name)
+            fault
+            for fault in self.now.faults
+            if fault.kind in get_args(JobFault) and re.search(fault.op, name)
         )
         return [fault.kind for fault in self._draw(matching)]
 

@@ -215,5 +215,5 @@ def _checked_same(existing: Job, new: NewJob) -> Job:
 
 
 def _lines(script: str) -> list[str]:
-    """Compare lines: the service may write line ends its own way."""
+    """Return what is compared of a script: the service may write line ends its own way."""
     return script.rstrip().splitlines()
