@@ -274,13 +274,15 @@ def _logical(left: Value, token: Token, right: Value) -> Value:
 
 
 def _equality(left: Value, token: Token, right: Value) -> Value:
+    kind = ""
     if "null" not in (left.kind, right.kind):
         kind = left.kind if left.kind == right.kind else _promoted(token, left, right)
         if kind not in (*_NUMERIC, "string", "bool", "DateTime"):
             problem = f"{left.type} values cannot be compared here"
             refuse(token, "not-comparable", problem, "compare numbers, strings, booleans and DateTime values")
     compare = operator.eq if token.text == "==" else operator.ne
-    return Value("bool", nullable=False, of=lambda row: compare(left.of(row), right.of(row)))
+    first, second = _of_kind(kind, left), _of_kind(kind, right)
+    return Value("bool", nullable=False, of=lambda row: compare(first(row), second(row)))
 
 
 _ORDERS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
@@ -292,9 +294,10 @@ def _relation(left: Value, token: Token, right: Value) -> Value:
         problem = f"C# has no {token.text} for {kind}"
         refuse(token, "not-ordered", problem, "compare numbers or DateTime values")
     compare = _ORDERS[token.text]
+    first, second = _of_kind(kind, left), _of_kind(kind, right)
 
     def of(row: Mapping[str, Any]) -> bool:
-        low, high = left.of(row), right.of(row)
+        low, high = first(row), second(row)
         return low is not None and high is not None and compare(low, high)
 
     return Value("bool", nullable=False, of=of)
@@ -365,11 +368,24 @@ def _arithmetic(left: Value, token: Token, right: Value) -> Value:
     return Value(kind, left.nullable or right.nullable, of)
 
 
+def _of_kind(kind: str, value: Value) -> Of:
+    """Return how a value is read that is compared as this type: C# rounds a long beside a double to one."""
+    if kind != "double" or value.kind == kind:
+        return value.of
+
+    def of(row: Mapping[str, Any]) -> float | None:
+        number = value.of(row)
+        return None if number is None else float(number)
+
+    return of
+
+
 def _negative(token: Token, value: Value) -> Value:
     if value.kind not in (*_SMALL, "int", "long", "double"):
         problem = f"-({value.type}) is not supported"
         refuse(token, "arithmetic", problem, "cast it to int, long or double")
-    return _arithmetic(_constant("int", 0), token, value)
+    zero = _constant("double", -0.0) if value.kind == "double" else _constant("int", 0)
+    return _arithmetic(zero, token, value)
 
 
 def _quotient(number: int, divisor: int) -> int:

@@ -207,12 +207,12 @@ def changes(location: str, since: int, upto: int, storage: Storage) -> list[Chan
 def _change(commit: DeltaCommit) -> Change:
     """Read what a commit changed: no job added the rows of a RESTORE."""
     adds = [file for file in commit.of("add") if file.get("dataChange")]
-    counts = [int(json.loads(add["stats"])["numRecords"]) for add in adds if add.get("stats")]
+    counts = [json.loads(add.get("stats") or "{}").get("numRecords") for add in adds]
     return Change(
         commit.version,
         (commit.metadata or {}).get("configuration", {}).get(MARKER_PROPERTY),
         bool(adds) and not commit.is_restore,
-        sum(counts) if len(counts) == len(adds) else None,
+        None if None in counts else sum(counts),
         sum(int(add["size"]) for add in adds),
         _made_by(commit.info),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -206,6 +207,21 @@ def test_rows_that_a_restore_brings_back_are_not_a_jobs(tmp_path):
 
     commits = changes(f"file://{table}", -1, 2, LocalStorage())
     assert [change.adds for change in commits] == [True, True, False]
+
+
+@pytest.mark.parametrize("stats", [None, "{}"])
+def test_of_files_without_statistics_the_rows_are_not_known(tmp_path, stats):
+    table = tmp_path / "table"
+    write_deltalake(str(table), pa.table({"id": [1]}))
+    commit = table / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["stats"] = stats
+    commit.write_text("\n".join(map(json.dumps, actions)))
+
+    (change,) = changes(f"file://{table}", -1, 0, LocalStorage())
+    assert (change.adds, change.rows) == (True, None)
 
 
 MARK = f"{PIPELINE}:3:0"

@@ -138,6 +138,8 @@ def test_a_query_picks_computes_and_filters(query, expected):
         ("h + h", 4, "int"),
         ("u + a", 10, "long"),
         ("-a", -7, "int"),
+        ("big == 9223372036854775808.0", True, "bool"),
+        ("big < 9223372036854775808.0", False, "bool"),
         # text
         ('s + "-" + n + 1', "p.q-1", "string"),
         ("\"x\" + 'y' + b", "xyTrue", "string"),
@@ -154,6 +156,10 @@ def test_an_expression_has_its_value_and_its_type(data, expression, value, kind)
     query = compiled(f"SELECT {expression} AS v FROM @data")
     assert query.run(data).to_pylist() == [{"v": value}]
     assert query.columns == {"v": kind}
+
+
+def test_a_zero_has_a_sign(data):
+    assert str(rows("SELECT -(x - x) AS v, -(a - a) AS w FROM @data", data)) == "[{'v': -0.0, 'w': 0}]"
 
 
 @pytest.mark.parametrize(
