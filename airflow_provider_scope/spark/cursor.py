@@ -127,8 +127,6 @@ def _of_a_version(source: TableSource | JdbcSource, cursor_slice: CursorSlice, s
         raise cursor_state.unreadable(seq, cursor_slice.version, source.rows_of, short_cause(err)) from err
 
 
-LoadedRow: TypeAlias = tuple[str, str, int]
-"""Cursor value and hash of rows that were loaded, and how many are equal in both."""
 _EXAMPLES = 3
 _MARKS = ["_scope_at", "_scope_row"]
 _BOUNDARY = "_scope_at string, _scope_row string, _scope_n bigint"
@@ -304,16 +302,13 @@ class Reading:
         return ~self.is_missing & ~self._is_beyond(last)
 
     def _from(self, rows: DataFrame, start: Limit | None) -> DataFrame:
-        if start is None:
-            return self._with_missing(rows)
-        # A range was logged with its ends; the start of other loads is as the user wrote it now.
-        side = (self.first.side if self.first else "") if self.end else self.cursor.range_start
-        is_from = self._is_beyond(start) if side == "open" else self._is_from(start)
-        if isinstance(start, str):
-            is_from &= self._near(start, is_start=True)
-        return self._with_missing(rows.where(is_from | self.is_missing))
-
-    def _with_missing(self, rows: DataFrame) -> DataFrame:
+        if start is not None:
+            # A range was logged with its ends; the start of other loads is as the user wrote it now.
+            side = (self.first.side if self.first else "") if self.end else self.cursor.range_start
+            is_from = self._is_beyond(start) if side == "open" else self._is_from(start)
+            if isinstance(start, str):
+                is_from &= self._near(start, is_start=True)
+            rows = rows.where(is_from | self.is_missing)
         return rows.where(~self.is_missing) if self.cursor.excludes_missing else rows
 
     def _unknown(self, rows: DataFrame) -> DataFrame:
@@ -384,8 +379,10 @@ class Reading:
 
         :param newest: The last value of all rows; None if none has one.
         """
-        if newest is None or not self.cursor.per:
-            return {} if newest is None else {"": newest}
+        if newest is None:
+            return {}
+        if not self.cursor.per:
+            return {"": newest}
         of_groups = (
             rows.where(~self.is_missing)
             .groupBy(self.group.alias("key"))
@@ -450,11 +447,9 @@ class Reading:
     def _loaded_before(self) -> DataFrame:
         if self.before.boundary_folder:
             stored = self._stored(self.before.boundary_folder)
-            return (
-                stored.withColumn(_MARKS[0], self._in_own_type(F.col(_MARKS[0])))
-                if self.is_retyped
-                else stored
-            )
+            if not self.is_retyped:
+                return stored
+            return stored.withColumn(_MARKS[0], self._in_own_type(F.col(_MARKS[0])))
         names = (*_MARKS, "_scope_n")
         rows = [dict(zip(names, loaded_row, strict=True)) for loaded_row in self.before.boundary_rows]
         # As a literal: a list of Python rows would start a Python worker, half a second for each batch.

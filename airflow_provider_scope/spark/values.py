@@ -308,7 +308,7 @@ def types_of_texts(options: Mapping[str, str]) -> tuple[T.DataType, ...]:
 
 
 def _has_format(kind: T.DataType, options: Mapping[str, str]) -> bool:
-    return isinstance(kind, tuple(_TIMES)) and _TIMES[type(kind)].option in options
+    return _TIMES[type(kind)].option in options
 
 
 def type_bits(text: str, kinds: tuple[T.DataType, ...], options: Mapping[str, str]) -> str:

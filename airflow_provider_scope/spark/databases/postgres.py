@@ -394,10 +394,8 @@ class _CursorConditions:
         (now,) = self.session.ask("SELECT clock_timestamp()::text")
         hidden, _, oldest, standby = self._running()
         if not self.cursor.is_rising or hidden or standby:
-            if not self.cursor.is_rising:
-                self.session.warn_of_late_rows(_FALLING)
-            else:
-                self.session.warn_of_late_rows(_STANDBY if standby else _HIDDEN)
+            warning = _STANDBY if standby else _HIDDEN
+            self.session.warn_of_late_rows(warning if self.cursor.is_rising else _FALLING)
             return []
         zone_name = self.session.source.time_zone
         # NULL counts for nothing in least().

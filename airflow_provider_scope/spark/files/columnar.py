@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
@@ -47,14 +46,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
         clash_problem = [Problem(shapes[0].paths[0], "; ".join(clashes), hint=_NO_TYPE)]
         problems = _problems(shapes, _not_of_spark) or (clash_problem if clashes else [])
     else:
-        differences = partial(
-            _differences,
-            declared=columns,
-            ignores_extra=source.ignores_extra,
-            allows_missing=source.allows_missing,
-            rescues=source.rescued_from is not None,
-        )
-        problems = _problems(shapes, differences)
+        problems = _problems(shapes, partial(_differences, declared=columns, source=source))
     if problems:
         raise bad_files(entry, problems)
     return _read(spark, entry, shapes, columns, source)
@@ -283,24 +275,13 @@ def _merged(shapes: Sequence[Shape]) -> tuple[T.StructType, list[str]]:
     return cast("T.StructType", map_leaves(T.StructType(list(merged.values())), plain)), problems
 
 
-def _differences(
-    shape: Shape,
-    declared: T.StructType,
-    *,
-    ignores_extra: bool = False,
-    allows_missing: bool = False,
-    rescues: bool = False,
-) -> list[tuple[str, str]]:
-    """Find what keeps the files of a shape from being read as the declared columns, and what may help.
-
-    :param ignores_extra: Whether columns that are not declared are left out.
-    :param allows_missing: Whether declared columns that the files lack are NULL.
-    :param rescues: Whether columns that are not declared, or of another type, are rescued.
-    """
+def _differences(shape: Shape, declared: T.StructType, source: Source) -> list[tuple[str, str]]:
+    """Find what keeps the files of a shape from being read as the declared columns, and what may help."""
+    rescues = source.rescued_from is not None
     own = {field.name.lower(): field for field in shape.own}
     declared_names = {field.name.lower() for field in declared}
     unknown = {name.lower() for name in shape.unknown}
-    differences = _not_of_spark(shape, declared_names if ignores_extra else None)
+    differences = _not_of_spark(shape, declared_names if source.ignores_extra else None)
     if rescues:
         differences += [
             (f"{field.name} is {field.dataType.simpleString()}, which rescued data cannot hold", _DECLARE_IT)
@@ -309,13 +290,13 @@ def _differences(
         ]
     if shape.has_union:
         return differences
-    if not ignores_extra and not rescues:
+    if not source.ignores_extra and not rescues:
         undeclared = [field.name for key, field in own.items() if key not in declared_names]
         differences += [(f"it has the column {name}, which is not declared", _DECLARE) for name in undeclared]
     for field in declared:
         file_field = own.get(field.name.lower())
         if file_field is None:
-            if not allows_missing and field.name.lower() not in unknown:
+            if not source.allows_missing and field.name.lower() not in unknown:
                 differences.append((f"it has no column {field.name}", _ALLOW))
         elif not rescues and not _holds(shape, field, file_field):
             own_kind, kind = file_field.dataType.simpleString(), field.dataType.simpleString()
@@ -571,5 +552,5 @@ def _own_orc(columns: T.StructType, footer: Footer) -> T.StructType:
 def _opens(spark: SparkSession, path: str) -> bool:
     try:
         return bool(storage.read(spark, path, at_most=4))
-    except (OSError, Py4JJavaError, PySparkException):
+    except (OSError, *SPARK_ERRORS):
         return False

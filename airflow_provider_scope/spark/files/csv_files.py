@@ -177,12 +177,7 @@ def _records_by_header(
     return pieces
 
 
-def headers_of(
-    spark: SparkSession,
-    entry: OffsetEntry,
-    source: Source,
-    known: T.StructType | None = None,  # noqa: ARG001
-) -> dict[str, list[str]]:
+def headers_of(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[str, list[str]]:
     """Find the names in the header of each file; files without a line are left out.
 
     :raises BadFileError: A header has a name twice, or an empty one.

@@ -61,10 +61,8 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     """
     source = source_for(spark, replace(plan, inferred_columns=None), entry)
     is_json = source.format == "json"
-    untyped, prepare = (
-        replace(source, table=None),
-        partial(_checked, spark, has_header=not plan.extends_columns),
-    )
+    untyped = replace(source, table=None)
+    prepare = partial(_checked, spark, has_header=not plan.extends_columns)
     infer = partial(_infer_json if is_json else _infer_csv, spark)
     if plan.extends_columns:
         infer = partial(_infer_texts, spark, structs.to_struct(plan.file_columns or plan.hints))
@@ -119,8 +117,10 @@ def _infer_texts(
     Of names that differ in letter case alone, the first one counts: a file with another has a bad header,
     or bad records.
     """
-    names_of = json_files.keys_of if source.format == "json" else csv_files.headers_of
-    names = names_of(spark, entry, source, known)
+    if source.format == "json":
+        names = json_files.keys_of(spark, entry, source, known)
+    else:
+        names = csv_files.headers_of(spark, entry, source)
     seen = {name.lower() for name in ["", *known.names]}
     columns = T.StructType()
     for name in chain.from_iterable(names.get(path, ()) for path in entry.paths):

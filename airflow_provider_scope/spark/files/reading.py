@@ -217,18 +217,12 @@ def _with_virtual_columns(
 
 def _once(result: DataFrame, virtual_names: list[str]) -> DataFrame:
     """Drop the second copy of a virtual column: ``SELECT *, source_file_uri`` names it twice."""
-    names = [field.name for field in result.schema.fields]
-    seen: set[str] = set()
-    keep = []
-    for index, name in enumerate(names):
-        if name in virtual_names and name in seen:
-            continue
-        seen.add(name)
-        keep.append(index)
-    if len(keep) == len(names):
+    names = result.schema.names
+    kept = [n for n, name in enumerate(names) if name not in virtual_names or names.index(name) == n]
+    if len(kept) == len(names):
         return result
-    numbered = result.toDF(*[f"c{index}" for index in range(len(names))])
-    return numbered.select(*[F.col(f"c{index}").alias(names[index]) for index in keep])
+    numbered = result.toDF(*[f"c{n}" for n in range(len(names))])
+    return numbered.select(*[F.col(f"c{n}").alias(names[n]) for n in kept])
 
 
 _NANOSECONDS = "it has a time before 1970 with a fraction of a second as ORC does not write such"
