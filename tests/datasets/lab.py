@@ -7,6 +7,7 @@ import json
 import struct
 import uuid
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -267,7 +268,8 @@ def check_each_right_or_aside(lab: Lab) -> None:
     """See that what is loaded of a file are rows of it: all of them, unless something of it is put aside."""
     plan = lab.plan(1)
     plan = replace(plan, source=replace(plan.files, bad_records="quarantine"))
-    with sorted_out(lab.spark, plan, lab.batch(0, lab.case.files)) as batch:
+    with ExitStack() as block:
+        batch = sorted_out(block, lab.spark, plan, lab.batch(0, lab.case.files))
         loaded = table_rows(batch.good.toArrow()) if batch.good is not None else []
         aside = {row["file"] for row in batch.bad.collect()}
     for file in lab.case.files:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,8 @@ class Bench:
     def sort(self, entry: OffsetEntry, **changes: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Read the rows that a batch would commit to the table, and those to the quarantine."""
         plan = changed(self.plan, **{**changes, "bad_records": "quarantine"})
-        with sorted_out(self.spark, plan, entry) as batch:
+        with ExitStack() as block:
+            batch = sorted_out(block, self.spark, plan, entry)
             good = batch.good.toArrow().to_pylist() if batch.good is not None else []
             return good, batch.bad.toArrow().to_pylist()
 

@@ -99,7 +99,8 @@ def _commit_sorted(plan: Plan, target: Target, transaction: Transaction) -> int 
     :raises BadRecordError: A record is, or a row of the SELECT.
     """
     entry = transaction.entry
-    with sorted_out(target.spark, plan, entry) as batch:
+    with ExitStack() as block:
+        batch = sorted_out(block, target.spark, plan, entry)
         if batch.good is None and target.log.metadata() is None and not plan.table_columns and batch.error:
             raise batch.error
         count = sum(bad.count for bad in batch.quarantined.values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -51,7 +50,8 @@ from airflow_provider_scope.spark.structs import of_table, to_struct
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import ExitStack
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -199,20 +199,14 @@ class SortedBatch:
     """About the files that cannot be read."""
 
 
-@contextmanager
-def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[SortedBatch]:
+def sorted_out(block: ExitStack, spark: SparkSession, plan: Plan, entry: OffsetEntry) -> SortedBatch:
     """Sort the records and files of a batch.
 
-    Each file is read once, and what was read is kept on the disks of Spark's executors: good and bad are
-    parts of the very same rows.
+    Each file is read once, and what was read is kept on the disks of Spark's executors until the block ends:
+    good and bad are parts of the very same rows.
 
     :raises SourceMismatchError: Good and bad records together are not those that were read.
     """
-    with ExitStack() as block:
-        yield _sort(spark, plan, entry, block)
-
-
-def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack) -> SortedBatch:
     source = replace(reading.source_for(spark, plan, entry), quarantines=True)
     if plan.rescued:
         source = replace(source, rescued_from=source.columns)
