@@ -16,7 +16,7 @@ from airflow_provider_scope.exceptions import BatchNotInTableError, SchemaMismat
 from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.records import notes
 from airflow_provider_scope.spark import settings, storage
-from airflow_provider_scope.spark.session import with_settings
+from airflow_provider_scope.spark.session import DELTA_LOG, with_settings
 from airflow_provider_scope.spark.shaping import naming_unfit_columns
 from airflow_provider_scope.sql import literal, quoted
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 # ---- the log ----
 
-_DELTA_LOG = "org.apache.spark.sql.delta.DeltaLog"
 _COMMITTED = "spark.databricks.delta.lastCommitVersionInSession"
 _CONFLICTS = (  # Delta's Python has them side by side: none is below DeltaConcurrentModificationException
     delta_errors.ConcurrentAppendException,
@@ -198,7 +197,7 @@ class DeltaLog:
     def _snapshot(self) -> Any:
         jvm: Any = self.spark._jvm  # noqa: SLF001 - Delta's Python API has no way to a transaction
         # By their whole names: for each point in jvm.org.apache… Python would ask Java.
-        delta_log, option = (getattr(jvm, name) for name in (_DELTA_LOG, "scala.Option"))
+        delta_log, option = (getattr(jvm, name) for name in (DELTA_LOG, "scala.Option"))
         log = delta_log.forTable(self.spark._jsparkSession, self.table)  # noqa: SLF001
         absent = option.empty()
         return log.update(False, absent, absent)  # noqa: FBT003 - a Scala signature

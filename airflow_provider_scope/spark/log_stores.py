@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
-from airflow_provider_scope.spark.session import compiler_of
+from airflow_provider_scope.spark.session import DELTA_LOG, compiler_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,6 @@ _PACKAGE = "airflow_provider_scope"
 _CLASSES = {"file": "LinkingLogStore", "s3": "ConditionalLogStore"}
 """Scheme of a table -> our class."""
 _OF_ALL_SCHEMES = "spark.delta.logStore.class"
-_DELTA_LOG = "org.apache.spark.sql.delta.DeltaLog"
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _RENAMING = [f"{_STREAMING}.{part}FileSystemBasedCheckpointFileManager" for part in ("checkpointing.", "")]
@@ -126,7 +125,7 @@ def use(spark: SparkSession, table: str) -> None:
     load_class(spark, _CLASSES[scheme])
     conf.set(setting, f"{_PACKAGE}.{_CLASSES[scheme]}")
     # In a session of the user's own, Delta may have tables at hand with the class that it had before.
-    getattr(spark._jvm, _DELTA_LOG).clearCache()  # noqa: SLF001 - no Python API
+    getattr(spark._jvm, DELTA_LOG).clearCache()  # noqa: SLF001 - no Python API
 
 
 def session_settings(spark: SparkSession, table: str) -> dict[str, str]:

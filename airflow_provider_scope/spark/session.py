@@ -206,7 +206,7 @@ def compiler_of(spark: SparkSession, source: str) -> Any:
     return compiler
 
 
-_DELTA_LOG = "org.apache.spark.sql.delta.DeltaLog"
+DELTA_LOG = "org.apache.spark.sql.delta.DeltaLog"
 
 
 def check_delta(spark: SparkSession) -> None:
@@ -215,9 +215,9 @@ def check_delta(spark: SparkSession) -> None:
     :raises DeltaJarsError: It has not.
     """
     # By its whole name: for each part of it, Java would look through all jars.
-    if isinstance(getattr(spark._jvm, _DELTA_LOG), JavaPackage):  # noqa: SLF001 - no Python API
+    if isinstance(getattr(spark._jvm, DELTA_LOG), JavaPackage):  # noqa: SLF001 - no Python API
         raise DeltaJarsError(
-            f"This Spark {spark.version} has no class {_DELTA_LOG}: Delta's jars are not on its machine.",
+            f"This Spark {spark.version} has no class {DELTA_LOG}: Delta's jars are not on its machine.",
             kept=NO_ROW_WRITTEN,
             do="leave `packages` and `jars` out, so that they are downloaded, or correct `jars`; "
             "with `packages=()`, put them on the machines of the cluster",
