@@ -12,7 +12,7 @@ import reprlib
 import uuid
 import warnings
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -151,7 +151,7 @@ def load(  # the arguments are the API
         changes.get("inserted", 0),
         changes.get("updated", 0),
         changes.get("deleted", 0),
-        state_of(log),
+        _decoded(_text_of_state(log)),
     )
 
 
@@ -160,9 +160,9 @@ def _own_record(report: RunReport, load_id: str, table: str) -> CommitRecord:
 
     :raises BatchNotInTableError: Another load has abandoned it, or replaced all rows, in the meantime.
     """
-    own = RowSlice(load_id).text()
+    slice_text = RowSlice(load_id).text()
     for batch in report.batches:
-        if batch.slice_text == own and not batch.record.abandoned:
+        if batch.slice_text == slice_text and not batch.record.abandoned:
             return batch.record
     raise BatchNotInTableError(
         f"Another load of {table} overtook this one, which was not committed.",
@@ -185,15 +185,14 @@ def _abandon_open(log: CheckpointLog, audit: AuditFiles, engine: _Session, table
         repair.abandon(log, audit, engine, table, entry.seq, now_ms=now_ms)
 
 
-def state_of(log: CheckpointLog) -> Any:
-    """Return the state that was committed last; what was abandoned never counted."""
-    text = _text_of_state(log)
-    state: Any = None if text is None else json.loads(text)
-    return state[_CALLERS] if _is_callers(state) else state
-
-
 def _is_callers(state: Any) -> bool:
     return isinstance(state, dict) and state.keys() == {_CALLERS}
+
+
+def _decoded(text: str | None) -> Any:
+    """Return the state that a record has: the caller's, or its cursor's as it is stored."""
+    state: Any = None if text is None else json.loads(text)
+    return state[_CALLERS] if _is_callers(state) else state
 
 
 def _encoded(state: Any) -> str:
@@ -240,6 +239,7 @@ def _check_owner(text: str | None, table: str, cursor: Cursor | None, state: Any
 
 
 def _text_of_state(log: CheckpointLog) -> str | None:
+    """Read the state that was committed last; what was abandoned never counted."""
     for seq in reversed(log.committed()):
         record = log.commit(seq)
         if not record.abandoned:
@@ -248,7 +248,6 @@ def _text_of_state(log: CheckpointLog) -> str | None:
 
 
 def _rows(spark: SparkSession, data: DataFrame | Iterable[Any], schema: str | None) -> DataFrame:
-    """Return the rows as a DataFrame."""
     if not isinstance(data, DataFrame):
         return to_dataframe(spark, data, schema)
     if schema is not None:
@@ -335,17 +334,19 @@ class _Session(Engine):
 
     def _beyond(self, cursor: Cursor, seq: int) -> Reading:
         """Return the rows that are new by the cursor."""
-        before = None if self.forgets else _text_of_state(self.log)
         first, end = (bound and bound.encode() for bound in cursor.bounds)
-        cursor_slice = CursorSlice(before, cursor.column, first, end, None, None)
+        cursor_slice = CursorSlice(self._before(), cursor.column, first, end, None, None)
         folder = f"{self.log.location}/boundary/{seq}"
         source = TableSource(table=self.log.location, cursor=cursor)
         return Reading(self.spark, source, cursor_slice, folder, self.rows)
 
+    def _before(self) -> str | None:
+        return None if self.forgets else _text_of_state(self.log)
+
     def _state(self) -> str | None:
-        before = None if self.forgets else _text_of_state(self.log)
+        before = self._before()
         if callable(self.state):
-            state = self.state(None if before is None else state_of(self.log))
+            state = self.state(_decoded(before))
             return None if state is None else _encoded(state)
         return before if self.state is None else _encoded(self.state)
 
@@ -360,5 +361,4 @@ class _Session(Engine):
             first=work.first,
             fence=fence,
         )
-        now = self.now
-        return Target(self.spark, plan, (lambda: now) if now else lambda: datetime.now(UTC))
+        return Target(self.spark, plan, self.now)

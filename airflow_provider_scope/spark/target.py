@@ -39,10 +39,6 @@ _HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
 _YEAR_1 = "0001-01-01T00:00:00Z"
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """The rows of a batch as the table has them after it."""
@@ -58,6 +54,7 @@ class Fitted:
 class Target:
     """One table, seen through Delta on Spark.
 
+    :param now: The instant of the changes; None is when a batch is written.
     :param report: Takes the number of a batch, and what its write did to the table's columns.
     """
 
@@ -65,7 +62,7 @@ class Target:
         self,
         spark: SparkSession,
         plan: Plan,
-        now: Callable[[], datetime] = _now,
+        now: datetime | None = None,
         report: Callable[[int, str], None] = lambda seq, text: None,  # noqa: ARG005 - nobody asked
     ) -> None:
         self.spark = spark
@@ -100,7 +97,8 @@ class Target:
         """
         entry = transaction.entry
         # One instant for all that the batch changes.
-        how = {"now": self.now().isoformat(), **self.plan.write}
+        now = self.now or datetime.now(UTC)
+        how = {"now": now.isoformat(), **self.plan.write}
         kind = how.pop("kind", "append")
         if kind in PREPARE:
             rows = PREPARE[kind](rows, how)

@@ -164,7 +164,7 @@ def run(bench: Bench, table: Table, load: Load, seq: int, name: str) -> bool:
     entry = bench.batch(seq, *files_of(bench, load, name), **refresh)
     write = for_plan(write_from("append" if load.how["kind"] == "append" else load.argued))
     bench.plan = replace(bench.plan, write=write)
-    target = Target(bench.spark, bench.plan, lambda: load.boundary)
+    target = Target(bench.spark, bench.plan, load.boundary)
     rows = functools.partial(reading.read, bench.spark, bench.plan, entry)
     try:
         app.run_batch(bench.plan, target, entry, rows)

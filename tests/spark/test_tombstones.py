@@ -41,7 +41,7 @@ def on_day(bench: Bench, seq: int, day: int, **columns: Any) -> None:
     """Load rows on a day of January."""
     entry = bench.batch(seq, bench.parquet(f"{seq}.parquet", **columns))
     plan = replace(bench.plan, write={**WRITE, "tombstone_retention_days": 10})
-    target = Target(bench.spark, plan, lambda: datetime(2026, 1, day, tzinfo=UTC))
+    target = Target(bench.spark, plan, datetime(2026, 1, day, tzinfo=UTC))
     app.run_batch(plan, target, entry, lambda: reading.read(bench.spark, plan, entry))
 
 
