@@ -146,7 +146,7 @@ def cpu_seconds(pid: int) -> float:
 
 def jvm_of(spark: SparkSession) -> int:
     """Return the process of a session's JVM."""
-    return int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]  # noqa: SLF001
+    return int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
 
 
 def measure(spark: SparkSession, run: Callable[[SparkSession], None]) -> tuple[float, float]:

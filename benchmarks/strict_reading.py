@@ -259,7 +259,7 @@ def compare(spark: SparkSession, kind: Kind, folder: Path, args: argparse.Namesp
         tables = {}
         for way, load in WAYS.items():
             table = tables[way] = folder / f"{way}-{repeat}"
-            spark._jvm.System.gc()  # type: ignore[union-attr]  # noqa: SLF001 - what the other one left is not to be paid by this one
+            spark._jvm.System.gc()  # type: ignore[union-attr]  # what the other one left is not to be paid by this one
             clock, used = time.monotonic(), cpu_seconds()
             load(spark, kind, files, table)
             clock, used = time.monotonic() - clock, cpu_seconds() - used

@@ -195,10 +195,10 @@ class DeltaLog:
                 snapshot.transactions()
 
     def _snapshot(self) -> Any:
-        jvm: Any = self.spark._jvm  # noqa: SLF001 - Delta's Python API has no way to a transaction
+        jvm: Any = self.spark._jvm  # Delta's Python API has no way to a transaction
         # By their whole names: for each point in jvm.org.apache… Python would ask Java.
         delta_log, option = (getattr(jvm, name) for name in (DELTA_LOG, "scala.Option"))
-        log = delta_log.forTable(self.spark._jsparkSession, self.table)  # noqa: SLF001
+        log = delta_log.forTable(self.spark._jsparkSession, self.table)
         absent = option.empty()
         return log.update(False, absent, absent)  # noqa: FBT003 - a Scala signature
 
@@ -402,7 +402,7 @@ class Commit:
 
 def _settings(session: SparkSession) -> Any:
     """Get a session's settings as Java has them: one by one, hundreds would pass between Python and Java."""
-    return session._jsparkSession.sessionState().conf().settings()  # noqa: SLF001
+    return session._jsparkSession.sessionState().conf().settings()
 
 
 Write: TypeAlias = Callable[[Batch, Commit], int | None]

@@ -87,9 +87,9 @@ def _directly(spark: SparkSession, feed: DataFrame) -> DataFrame:
     That takes a third of the time of a read, and moves the dates from 5 to 14 October 1582 to the 15th, as
     Java's calendar does not have them. This is the same plan, with the columns that the feed has by Delta.
     """
-    jvm: Any = spark._jvm  # noqa: SLF001 - Delta's Python API has no way to it
-    session = spark._jsparkSession  # noqa: SLF001
-    relation = feed._jdf.queryExecution().analyzed().collectLeaves().head().relation()  # noqa: SLF001
+    jvm: Any = spark._jvm  # Delta's Python API has no way to it
+    session = spark._jsparkSession
+    relation = feed._jdf.queryExecution().analyzed().collectLeaves().head().relation()
     reader = getattr(jvm, "org.apache.spark.sql.delta.commands.cdc.CDCReader$")
     rows = getattr(reader, "MODULE$").changesToBatchDF(
         relation.deltaLog(),
@@ -102,7 +102,7 @@ def _directly(spark: SparkSession, feed: DataFrame) -> DataFrame:
         jvm.scala.Option.empty(),
     )
     in_order = DataFrame(rows, spark).select(*[F.col(quoted(name)) for name in feed.columns])
-    values = in_order._jdf.queryExecution().toRdd()  # noqa: SLF001
+    values = in_order._jdf.queryExecution().toRdd()
     # The plan's columns have notes of Delta's in them, and so have the fields of their structs.
     schema = jvm.org.apache.spark.sql.types.DataType.fromJson(schema_without_metadata(feed.schema).json())
     return DataFrame(session.internalCreateDataFrame(values, schema, False), spark)  # noqa: FBT003

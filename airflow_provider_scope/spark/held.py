@@ -34,7 +34,7 @@ def hold(block: ExitStack, rows: DataFrame, level: StorageLevel | None = None) -
     """
     with with_settings(rows.sparkSession, _WITHOUT_CONSTRAINTS):
         held = rows.localCheckpoint(eager=True, storageLevel=level)
-    block.callback(held._jdf.queryExecution().analyzed().rdd().unpersist, False)  # noqa: SLF001, FBT003 - Scala's
+    block.callback(held._jdf.queryExecution().analyzed().rdd().unpersist, False)  # noqa: FBT003 - Scala's
     return held
 
 

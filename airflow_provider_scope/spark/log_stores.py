@@ -119,13 +119,13 @@ def use(spark: SparkSession, table: str) -> None:
     """
     scheme = table.partition("://")[0]
     setting = f"spark.delta.logStore.{scheme}.impl"
-    conf: Any = spark.sparkContext._jsc.sc().conf()  # noqa: SLF001 - which Delta asks
+    conf: Any = spark.sparkContext._jsc.sc().conf()  # which Delta asks
     if scheme not in _CLASSES or conf.contains(setting) or conf.contains(_OF_ALL_SCHEMES):
         return
     load_class(spark, _CLASSES[scheme])
     conf.set(setting, f"{_PACKAGE}.{_CLASSES[scheme]}")
     # In a session of the user's own, Delta may have tables at hand with the class that it had before.
-    getattr(spark._jvm, DELTA_LOG).clearCache()  # noqa: SLF001 - no Python API
+    getattr(spark._jvm, DELTA_LOG).clearCache()
 
 
 def session_settings(spark: SparkSession, table: str) -> dict[str, str]:
@@ -139,7 +139,7 @@ def session_settings(spark: SparkSession, table: str) -> dict[str, str]:
 
 
 def _loader(spark: SparkSession) -> Any:
-    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API
+    jvm: Any = spark._jvm
     return jvm.java.lang.Thread.currentThread().getContextClassLoader()
 
 
@@ -164,5 +164,5 @@ def load_class(spark: SparkSession, name: str) -> Any:
         file = Path(folder, _PACKAGE, f"{name}.class")
         file.parent.mkdir()
         file.write_bytes(bytes(compiler.getBytecodes()[full_name]))
-        _loader(spark).addURL(spark._jvm.java.io.File(folder).toURI().toURL())  # type: ignore[union-attr] # noqa: SLF001
+        _loader(spark).addURL(spark._jvm.java.io.File(folder).toURI().toURL())  # type: ignore[union-attr]
         return _loader(spark).loadClass(full_name)

@@ -70,7 +70,7 @@ def _borrowed(server: _Lines) -> SparkSession:
     spark = servers.newSession()
     activate(spark)
     thread = gateway.jvm.java.lang.Thread.currentThread().getId()
-    server.send({"tag": spark._jsparkSession.sessionJobTag(), "thread": thread})  # noqa: SLF001
+    server.send({"tag": spark._jsparkSession.sessionJobTag(), "thread": thread})
     for name, value in welcome["conf"].items():
         spark.conf.set(name, value)
     return spark
@@ -81,8 +81,8 @@ def activate(spark: SparkSession) -> None:
 
     Its jobs get their share of Spark's tasks, and do not wait for the end of those of other applications.
     """
-    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API
-    session: Any = spark._jsparkSession  # noqa: SLF001
+    jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
     _sessions(jvm).setActiveSession(session)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", session.sessionJobTag())
 
@@ -148,7 +148,7 @@ class Server:
         self.path = path
         self.idle_seconds = idle_seconds
         self.task = task
-        self._jvm: Any = spark._jvm  # noqa: SLF001 - no Python API
+        self._jvm: Any = spark._jvm
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._inode = 0
         self._applications: set[threading.Thread] = set()

@@ -33,7 +33,7 @@ def make_exact(spark: SparkSession) -> None:
     (``spark.databricks.delta.allFilesInCrc.verificationMode.forceOnNonUTC.enabled``). Java of other machines
     has zone and language by the application's settings.
     """
-    java: Any = spark._jvm.java  # type: ignore[union-attr]  # noqa: SLF001 - no Python API
+    java: Any = spark._jvm.java  # type: ignore[union-attr]
     java.util.TimeZone.setDefault(java.util.TimeZone.getTimeZone("UTC"))
     java.lang.System.setProperty("user.timezone", "UTC")
     java.util.Locale.setDefault(java.util.Locale.ROOT)
@@ -199,7 +199,7 @@ def zone_error(text: str) -> InputError | None:
 
 def compiler_of(spark: SparkSession, source: str) -> Any:
     """Compile a class of Java in the driver, by Spark's own compiler; return that: it has the class."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API
+    jvm: Any = spark._jvm
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
     compiler.cook(source)
@@ -215,7 +215,7 @@ def check_delta(spark: SparkSession) -> None:
     :raises DeltaJarsError: It has not.
     """
     # By its whole name: for each part of it, Java would look through all jars.
-    if isinstance(getattr(spark._jvm, DELTA_LOG), JavaPackage):  # noqa: SLF001 - no Python API
+    if isinstance(getattr(spark._jvm, DELTA_LOG), JavaPackage):
         raise DeltaJarsError(
             f"This Spark {spark.version} has no class {DELTA_LOG}: Delta's jars are not on its machine.",
             kept=NO_ROW_WRITTEN,

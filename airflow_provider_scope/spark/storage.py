@@ -138,7 +138,7 @@ def has_more_after_gzip(spark: SparkSession, uri: str) -> bool:
     """
     if not uri.lower().endswith((".gz", ".gzip")):
         return False
-    java: Any = spark._jvm.java  # type: ignore[union-attr]  # noqa: SLF001 - no Python API
+    java: Any = spark._jvm.java  # type: ignore[union-attr]
     nowhere = java.io.OutputStream.nullOutputStream()
     try:
         with closing(_filesystem(spark, uri).open(_path(spark, uri))) as stream:
@@ -176,11 +176,11 @@ def _read_status(spark: SparkSession, uri: str) -> tuple[int, int] | Exception:
 def _path(spark: SparkSession, uri: str) -> Any:
     """Return Hadoop's path of an unencoded URI; it decodes nothing."""
     # By its whole name: for each point in jvm.org.apache… Java looks through all jars.
-    return getattr(spark._jvm, "org.apache.hadoop.fs.Path")(uri)  # noqa: SLF001 - no Python API
+    return getattr(spark._jvm, "org.apache.hadoop.fs.Path")(uri)
 
 
 def _filesystem(spark: SparkSession, uri: str) -> Any:
-    return _path(spark, uri).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
+    return _path(spark, uri).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
 
 def is_missing(err: Exception) -> bool:

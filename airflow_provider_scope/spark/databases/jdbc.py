@@ -118,7 +118,7 @@ class Session:
         self.options = _options(spark, source)
         self.stays_open = False
         """Whether others read the snapshot of its transaction; then it stays open until the rows are read."""
-        jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no other way to its drivers
+        jvm: Any = spark._jvm  # Spark has no other way to its drivers
         package = jvm.org.apache.spark.sql
         scala_options = jvm.PythonUtils.toScalaMap({**self.options, "dbtable": "t"})
         options = package.execution.datasources.jdbc.JDBCOptions(scala_options)

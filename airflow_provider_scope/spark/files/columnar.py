@@ -411,7 +411,7 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
     :raises BadFileError: A file is not of the format.
     :raises SourceUnreadableError: A footer could not be read.
     """
-    conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no Python API
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
     groups: dict[Footer, list[str]] = {}
     unreadable = []
     for path, footer in zip(entry.paths, footers.read(spark, kind, conf, entry.paths), strict=True):
@@ -494,7 +494,7 @@ def _columns(spark: SparkSession, kind: str, conf: Any, path: str) -> tuple[T.St
         # Alone, and so without looking for patterns: see `listing.load`.
         reader = spark.read.format(kind).option("__globPaths__", "false")
         if kind == "parquet":
-            reader._jreader.schema(footers.parquet_schema(spark, conf, path))  # noqa: SLF001 - as Java has it
+            reader._jreader.schema(footers.parquet_schema(spark, conf, path))  # as Java has it
         return reader.load(path).schema, {}
     except PySparkException as err:
         if kind == "orc":
@@ -521,7 +521,7 @@ def _columns(spark: SparkSession, kind: str, conf: Any, path: str) -> tuple[T.St
 
 def _unions(spark: SparkSession, conf: Any, path: str) -> list[str]:
     """Find the columns of an ORC file with a union at any depth."""
-    jvm: Any = spark._jvm  # noqa: SLF001
+    jvm: Any = spark._jvm
     orc = jvm.org.apache.orc.OrcFile
     with closing(orc.createReader(jvm.org.apache.hadoop.fs.Path(path), orc.readerOptions(conf))) as reader:
         schema = reader.getSchema()

@@ -525,7 +525,7 @@ def quotes_of(spark: SparkSession, options: Mapping[str, str]) -> Quotes | None:
 
 
 def _separator(spark: SparkSession, options: Mapping[str, str]) -> str:
-    java = getattr(spark._jvm, "org.apache.spark.sql.catalyst.csv.CSVExprUtils")  # noqa: SLF001
+    java = getattr(spark._jvm, "org.apache.spark.sql.catalyst.csv.CSVExprUtils")
     return str(java.toDelimiterStr(options.get("sep", options.get("delimiter", ","))))
 
 

@@ -154,7 +154,7 @@ def _parquet(spark: SparkSession, conf: Any) -> Callable[[str], Footer]:
 
 def _parquet_metadata(spark: SparkSession, conf: Any) -> Callable[[str], Any]:
     """Return what reads the metadata of a parquet file, but for those of its row groups."""
-    jvm: Any = spark._jvm  # noqa: SLF001
+    jvm: Any = spark._jvm
     # Once, and by their whole names: for each part of one that is no class, Java looks through all jars. And
     # the default options read Hadoop's XML.
     to_path, input_file, opened, converter, options = (getattr(jvm, name) for name in _OF_PARQUET)
@@ -185,7 +185,7 @@ _SPARK_PARQUET = "org.apache.spark.sql.execution.datasources.parquet"
 
 def parquet_schema(spark: SparkSession, conf: Any, path: str) -> Any:
     """Read the columns of a parquet file, as Java has them: Spark itself would start a job for that."""
-    jvm: Any = spark._jvm  # noqa: SLF001
+    jvm: Any = spark._jvm
     hadoop = "org.apache.parquet.hadoop"
     names = (_PATH, f"{hadoop}.Footer", f"{hadoop}.metadata.ParquetMetadata", "java.util.ArrayList")
     to_path, footer, metadata, no_row_groups = (getattr(jvm, name) for name in names)
@@ -196,7 +196,7 @@ def parquet_schema(spark: SparkSession, conf: Any, path: str) -> Any:
 
 def parquet_columns(spark: SparkSession, conf: Any, path: str) -> list[tuple[str, Callable[[], Any]]]:
     """List the names of a parquet file's columns, and what converts each to Spark's type."""
-    jvm: Any = spark._jvm  # noqa: SLF001
+    jvm: Any = spark._jvm
     schema, converter = _parquet_metadata(spark, conf)(path).getSchema(), _converter(spark)
     message = jvm.org.apache.parquet.schema.MessageType
 
@@ -210,12 +210,12 @@ def parquet_columns(spark: SparkSession, conf: Any, path: str) -> list[tuple[str
 
 def _converter(spark: SparkSession) -> Any:
     """Make what converts parquet's types to those of Spark, by the session's settings."""
-    converter: Any = getattr(spark._jvm, f"{_SPARK_PARQUET}.ParquetToSparkSchemaConverter")  # noqa: SLF001
-    return converter(spark._jsparkSession.sessionState().conf())  # noqa: SLF001
+    converter: Any = getattr(spark._jvm, f"{_SPARK_PARQUET}.ParquetToSparkSchemaConverter")
+    return converter(spark._jsparkSession.sessionState().conf())
 
 
 def _orc(spark: SparkSession, conf: Any) -> Callable[[str], Footer]:
-    jvm: Any = spark._jvm  # noqa: SLF001
+    jvm: Any = spark._jvm
     to_path, orc = (getattr(jvm, name) for name in (_PATH, "org.apache.orc.OrcFile"))
 
     def footer_of(path: str) -> Footer:

@@ -166,7 +166,7 @@ def check_listed(data: DataFrame, paths: Sequence[str]) -> None:
     :param data: What ``spark.read`` gave, before anything was done with it.
     :raises SourceMismatchError: Spark would read a file twice, not at all, or another one.
     """
-    leaves = data._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001 - no Python API
+    leaves = data._jdf.queryExecution().analyzed().collectLeaves()
     names = leaves.apply(0).relation().location().inputFiles()
     counts = Counter(same_key(unquote(name)) for name in names)
     expected_counts = Counter(same_key(path) for path in paths)

@@ -95,7 +95,7 @@ class TableTypes:
         """Find the columns that the SELECT passes on under their own names, each once; none in a join."""
         if result is None or not columns or not self.has_one_from:
             return []
-        if result._jdf.queryExecution().analyzed().collectLeaves().size() != 1:  # noqa: SLF001 - no Python API
+        if result._jdf.queryExecution().analyzed().collectLeaves().size() != 1:
             return []
         counts = Counter(field.name.lower() for field in result.schema)
         passed_on = {field.name for field in result.schema if field.metadata.get(_FILE_COLUMN) == field.name}
