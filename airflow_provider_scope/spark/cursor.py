@@ -234,7 +234,7 @@ class Reading:
                 notice = self._notice(read_again, int(late_counts["rows"]) - count)
                 count = int(late_counts["rows"])
                 noted = new if self.cursor.dedup_key else rows
-                next_state = self._remembering(noted, state, F.lit(False), count)  # noqa: FBT003 - a value
+                next_state = self._remembering(noted, state, F.lit(col=False), count)
             if next_state is None:
                 next_state = self._in_folder(new if self.cursor.dedup_key else rows, state, count)
             yield NewRows(new, count, self.cursor_slice.before if self.end else next_state.encode(), notice)
@@ -298,7 +298,7 @@ class Reading:
         """Check whether a row is not beyond the last value, so that it may have been loaded."""
         last = self._reached()
         if last is None or not self.cursor.compares:
-            return F.lit(False)  # noqa: FBT003 - a value
+            return F.lit(col=False)
         return ~self.is_missing & ~self._is_beyond(last)
 
     def _from(self, rows: DataFrame, start: Limit | None) -> DataFrame:
@@ -537,7 +537,7 @@ class Reading:
         is_least = is_start is self.cursor.is_rising
         near = delta_commit.loosened(self.kind, limit, -1 if is_least else 1)
         if near is None or delta_commit.are_exact(self.kind):
-            return F.lit(True)  # noqa: FBT003 - the exact condition is enough, or none may be
+            return F.lit(col=True)  # the exact condition is enough, or none may be
         bound = self._literal(near)
         return self.stored >= bound if is_least else self.stored <= bound
 

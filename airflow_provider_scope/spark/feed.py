@@ -187,8 +187,9 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     with _with_ways_out(version_slice), changes.held() as net:
         if not net.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
-        more = {"deleted": net.deleted, "keys": net.keys}
-        version = user_sql.write(plan, target, transaction, net.rows, notes, **more)
+        version = user_sql.write(
+            plan, target, transaction, net.rows, notes, deleted=net.deleted, keys=net.keys
+        )
         if version is not None and changes.is_whole and entry.where is None:
             # The feed does not say whether the source had the key of a new row before. If the table grew by
             # more, it lacked rows of the source, such as when the first load began amid the changes.

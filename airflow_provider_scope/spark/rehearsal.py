@@ -114,8 +114,8 @@ def _mended(plan: Plan, entry: OffsetEntry, error: ScopeProviderError) -> tuple[
         if sorted_plan != plan and not plan.has_to_infer:
             return sorted_plan, entry
         bad_files = error.files if isinstance(error, BadFileError) else {}
-        others = entry.with_files({*entry.paths} - bad_files.keys())
-        return (plan, others) if bad_files and others.files and others != entry else None
+        remaining = entry.with_files({*entry.paths} - bad_files.keys())
+        return (plan, remaining) if bad_files and remaining.files and remaining != entry else None
     if isinstance(error, BadRecordError):  # of a rule: it counts all rows then
         warning = relaxed(plan.expect, "warn")
         return (plan.with_spec(expect=warning), entry) if warning != plan.expect else None

@@ -15,6 +15,7 @@ from airflow_provider_scope.delta.schema import missing_properties
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, SchemaMismatchError
 from airflow_provider_scope.spark import shaping
 from airflow_provider_scope.spark.commit import Batch, ConcurrentCommitError, DeltaLog, conflicts
+from airflow_provider_scope.spark.files.partitions import HIVES_NULL
 from airflow_provider_scope.spark.files.quarantine import Quarantine
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.structs import of_table, to_struct
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.plan import Plan
 
 _WIDENS_BY_ITSELF = "spark.databricks.delta.typeWidening.allowAutomaticWidening"
-_HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
 _YEAR_1 = "0001-01-01T00:00:00Z"
 
 
@@ -321,7 +321,7 @@ def _kept(name: str, kind: str) -> Column:
 def _changed_in_partitions(value: Column, kind: str) -> list[tuple[Column, str]]:
     """Find the values of a partition column that Delta stores as others; say as which."""
     text = value.cast("string")
-    changes = [(text.isin("", _HIVES_NULL), f"an empty text or {_HIVES_NULL}, which Delta turns into NULL")]
+    changes = [(text.isin("", HIVES_NULL), f"an empty text or {HIVES_NULL}, which Delta turns into NULL")]
     if kind == "timestamp":
         # It writes the year without its sign, and 45 BC becomes 45.
         early = value < F.lit(_YEAR_1).cast("timestamp")

@@ -65,12 +65,13 @@ class Tombstones:
         :param anew: Whether the batch replaces the table, so that no other tombstone counts.
         """
         if not count:
-            return self.clear(anew=anew)
+            self.clear(anew=anew)
+            return
         instant = datetime.fromisoformat(now)
-        more: dict[str, Any] = {"pipeline": self.number[0], "batch": self.number[1], "deleted_at": instant}
-        rows = keys.withColumns({name: F.lit(value).cast(_COLUMNS[name]) for name, value in more.items()})
+        values: dict[str, Any] = {"pipeline": self.number[0], "batch": self.number[1], "deleted_at": instant}
+        rows = keys.withColumns({name: F.lit(value).cast(_COLUMNS[name]) for name, value in values.items()})
         is_expired = f"deleted_at < TIMESTAMP '{(instant - timedelta(days=days)).isoformat()}'"
-        return self._replace(rows, None if anew else self._of_batch(is_expired))
+        self._replace(rows, None if anew else self._of_batch(is_expired))
 
     def clear(self, *, anew: bool) -> None:
         """Remove the tombstones of the batch, or all of them; without any nothing is written."""

@@ -107,8 +107,8 @@ def _with_separators(
     number = rf"^\s*[-+]?(?:{digits})?(?:{point}[0-9]*)?(?:[eE][-+]?[0-9]+)?\s*$"
     plain = f"replace({text}, {literal(thousands)}, '')" if thousands else text
     plain = f"replace({plain}, {literal(fraction)}, '.')" if fraction else plain
-    others = {name: value for name, value in options.items() if name not in _SEPARATORS}
-    converted = convert(plain, kind, column, others, comes_back=comes_back)
+    other_options = {name: value for name, value in options.items() if name not in _SEPARATORS}
+    converted = convert(plain, kind, column, other_options, comes_back=comes_back)
     # What has no digit may be a name, such as NaN.
     is_number = f"({_matches(text, number)} OR NOT {_matches(text, '[0-9]')})"
     return Converted(converted.value, f"({is_number} AND {converted.is_exact})")

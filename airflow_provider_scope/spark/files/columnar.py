@@ -278,7 +278,7 @@ def _merged(shapes: Sequence[Shape]) -> tuple[T.StructType, list[str]]:
 def _differences(shape: Shape, declared: T.StructType, source: Source) -> list[tuple[str, str]]:
     """Find what keeps the files of a shape from being read as the declared columns, and what may help."""
     rescues = source.rescued_from is not None
-    own = {field.name.lower(): field for field in shape.own}
+    file_fields = {field.name.lower(): field for field in shape.own}
     declared_names = {field.name.lower() for field in declared}
     unknown = {name.lower() for name in shape.unknown}
     differences = _not_of_spark(shape, declared_names if source.ignores_extra else None)
@@ -291,10 +291,10 @@ def _differences(shape: Shape, declared: T.StructType, source: Source) -> list[t
     if shape.has_union:
         return differences
     if not source.ignores_extra and not rescues:
-        undeclared = [field.name for key, field in own.items() if key not in declared_names]
+        undeclared = [field.name for key, field in file_fields.items() if key not in declared_names]
         differences += [(f"it has the column {name}, which is not declared", _DECLARE) for name in undeclared]
     for field in declared:
-        file_field = own.get(field.name.lower())
+        file_field = file_fields.get(field.name.lower())
         if file_field is None:
             if not source.allows_missing and field.name.lower() not in unknown:
                 differences.append((f"it has no column {field.name}", _ALLOW))
@@ -422,18 +422,18 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
             groups.setdefault(footer, []).append(path)
     if unreadable:
         raise unreadable_footers(entry, unreadable)
-    shapes, alike = [], list[Problem]()
-    for footer, same in groups.items():
+    shapes, clashes = [], list[Problem]()
+    for footer, paths in groups.items():
         if kind == "avro":
-            shapes.append(_avro_shape(footer, tuple(same)))
+            shapes.append(_avro_shape(footer, tuple(paths)))
             continue
         try:
-            columns, unknown = _columns(spark, kind, conf, same[0])
+            columns, unknown = _columns(spark, kind, conf, paths[0])
         except AnalysisException as err:
             if err.getCondition() != "COLUMN_ALREADY_EXISTS":
                 raise
             fault = f"{_ALIKE}: {(err.getMessageParameters() or {}).get('columnName', '').strip('`')}"
-            alike += [Problem(path, fault, hint=_ALIKE_HINT) for path in same]
+            clashes += [Problem(path, fault, hint=_ALIKE_HINT) for path in paths]
             continue
         nanoseconds = {name: zone == "true" for name, zone in _NANOSECONDS.findall(footer.columns)}
         unknown |= dict.fromkeys(
@@ -446,7 +446,7 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
         shapes.append(
             Shape(
                 footer=footer,
-                paths=tuple(same),
+                paths=tuple(paths),
                 columns=columns,
                 own=_own_orc(columns, footer) if footer.timestamps else _own(columns, nanoseconds),
                 nanoseconds=nanoseconds,
@@ -454,8 +454,8 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
                 positions=tuple(columns) if is_unnamed else (),
             )
         )
-    if alike:
-        raise bad_files(entry, alike)
+    if clashes:
+        raise bad_files(entry, clashes)
     return shapes
 
 

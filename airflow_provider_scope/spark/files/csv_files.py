@@ -92,8 +92,9 @@ def _reader_options(options: Mapping[str, str]) -> dict[str, str]:
     For a role that no character is to have, Spark takes U+0000, which a text may hold. So one was dropped
     from a field with a doubled quote (``charToEscapeQuoteEscaping``), or was a quote where there are none.
     """
-    own = {name.lower() for name in CSV_OPTIONS}
-    reader_options = {**_STRICT, **{name: value for name, value in options.items() if name not in own}}
+    not_of_spark = {name.lower() for name in CSV_OPTIONS}
+    of_spark = {name: value for name, value in options.items() if name not in not_of_spark}
+    reader_options = {**_STRICT, **of_spark}
     if csv_edges.has_edges(options):
         reader_options["header"] = "false"  # it is not the first line, or is looked for with the others
     if reader_options["escape"] == reader_options.get("quote", '"'):
@@ -170,8 +171,9 @@ def _records_by_header(
     for names, paths in groups.items():
         keys = [name.lower() if source.rescued_from else name for name in names]
         texts = [T.StructField(name, T.StringType()) for name in names]
-        own = T.StructType([declared.get(key, text) for key, text in zip(keys, texts, strict=True)])
-        for piece in _records_of_one_header(spark, entry.with_files(paths), replace(source, columns=own)):
+        columns_read = T.StructType([declared.get(key, text) for key, text in zip(keys, texts, strict=True)])
+        alike = replace(source, columns=columns_read)
+        for piece in _records_of_one_header(spark, entry.with_files(paths), alike):
             nulls = {field.name: f"CAST(NULL AS {field.dataType.simpleString()})" for field in columns}
             pieces.append(replace(piece, values=[*(nulls | dict(piece.values)).items()]))
     return pieces
@@ -305,13 +307,13 @@ def _multi_line_records(
     for path in paths:
         groups.setdefault(is_plain and path in with_crlf, []).append(path)
     pieces = []
-    for is_crlf, same in groups.items():
+    for is_crlf, group in groups.items():
         reader_options = {**options, "linesep": "\r\n" if is_crlf else "\n"} if is_plain else options
         unclosed = {}
-        if open_files := [path for path in same if path in is_open]:
+        if open_files := [path for path in group if path in is_open]:
             texts = _texts(spark, entry, open_files, reader_options, columns, source)
             unclosed = _last_records_with_open_quote(entry, texts, columns, source, open_files)
-        rows = _texts(spark, entry, same, reader_options, columns, source)
+        rows = _texts(spark, entry, group, reader_options, columns, source)
         pieces.append(_typed(rows, columns, source, unclosed, formats.record_of(columns.names)))
     return pieces
 
@@ -327,8 +329,8 @@ def _last_records_with_open_quote(
     text = F.expr(f"left({formats.record_of(columns.names)}, {SHOWN})").alias("text")
     last = F.max(F.struct(NUMBER, "text")).alias("last")
     with in_order(rows.sparkSession):
-        numbered = _numbered(rows).select(FILE, NUMBER, text)
-        last_records = sorted(numbered.groupBy(FILE).agg(last).select(FILE, "last.*").collect())
+        texts = formats.numbered(rows).select(FILE, NUMBER, text)
+        last_records = sorted(texts.groupBy(FILE).agg(last).select(FILE, "last.*").collect())
     with_open_header = {*paths} - {path_of(entry, row[FILE]) for row in last_records}
     if with_open_header:
         fault = f"{_NOT_CLOSED} in its header"
@@ -401,10 +403,6 @@ def _texts(  # noqa: PLR0917
     return csv_edges.without_edges(entry, rows, columns.names, source.options, _separator(spark, options))
 
 
-def _numbered(rows: DataFrame) -> DataFrame:
-    return rows if NUMBER in rows.columns else rows.select("*", number_in_file().alias(NUMBER))
-
-
 def _typed(
     rows: DataFrame,
     columns: T.StructType,
@@ -424,7 +422,7 @@ def _typed(
     if unclosed:
         # As a literal: it needs no join.
         open_lines = F.from_json(F.lit(json.dumps(unclosed)), "map<string,map<string,string>>")
-        rows = _numbered(rows)
+        rows = formats.numbered(rows)
         rows = rows.select("*", open_lines[F.col(FILE)][F.col(NUMBER).cast("string")].alias(_OPEN))
         rows = rows.withColumn(RECORD, F.expr(f"if({_OPEN} IS NULL, {RECORD}, {shown})"))
         checks.insert(0, Check(_NOT_CLOSED, f"{_OPEN} IS NULL", RECORD, _BREAKS_HINT))

@@ -50,10 +50,10 @@ def read(spark: SparkSession, kind: str, conf: Any, paths: Sequence[str]) -> lis
     if is_parquet and len(paths) >= MANY:
         footers = _parquet_by_java(spark, conf, paths)
     # Those that Java could not read, for the cause.
-    others = [path for path, footer in zip(paths, footers, strict=True) if footer is None]
+    unread = [path for path, footer in zip(paths, footers, strict=True) if footer is None]
     reader_of = {"parquet": _parquet, "orc": _orc, "avro": _avro}[kind]
-    read_footer = partial(_read_footer, reader_of(spark, conf)) if others else None
-    alone = iter(storage.at_once(read_footer, others) if read_footer else ())
+    read_footer = partial(_read_footer, reader_of(spark, conf)) if unread else None
+    alone = iter(storage.at_once(read_footer, unread) if read_footer else ())
     return [next(alone) if footer is None else footer for footer in footers]
 
 

@@ -184,6 +184,11 @@ def read_records(
     return load(spark, kind, paths, {**options, **PERMISSIVE}, schema)
 
 
+def numbered(rows: DataFrame) -> DataFrame:
+    """Add ``NUMBER`` to rows that lack it; see ``number_in_file``."""
+    return rows if NUMBER in rows.columns else rows.select("*", number_in_file().alias(NUMBER))
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One thing that may be wrong with a record."""
@@ -191,13 +196,13 @@ class Check:
     rule: str
     """What is wrong with a record that does not pass, in words: ``amount is not decimal(10,2)``."""
     passes: str
-    """Write SQL over the columns of the record; it does not pass if this is false or NULL."""
+    """SQL over the columns of the record, which does not pass if this is false or NULL."""
     value: str
-    """Write SQL of the text that is shown."""
+    """SQL of the text that is shown."""
     hint: str = ""
     """What may help with a record that does not pass."""
     rule_sql: str = ""
-    """Write SQL of ``rule`` if its words depend on the record; else empty."""
+    """SQL of ``rule`` if its words depend on the record; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +213,7 @@ class Records:
     """What was read, with ``RECORD`` and ``FILE``."""
     checks: Sequence[Check]
     record: str
-    """Write SQL of a whole record as text."""
+    """SQL of a whole record as text."""
     values: Sequence[tuple[str, str]]
     """The columns of the source: name, SQL of the typed value."""
     rescued: str = ""
@@ -226,9 +231,7 @@ class Records:
         :return: The typed values, ``FILE``, ``RULE``, ``VALUE``, ``RAW`` and ``NUMBER``; and ``RESCUED``, if
             something may be rescued.
         """
-        rows = self.rows
-        if NUMBER not in rows.columns:  # first: after a filter it would count other rows
-            rows = rows.select("*", number_in_file().alias(NUMBER))
+        rows = numbered(self.rows)
         checks, values = [*self.checks], [*self.values]
         if self.rescued:
             rows = rows.select("*", F.expr(self.rescued).alias(RESCUED))

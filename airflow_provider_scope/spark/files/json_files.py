@@ -182,9 +182,9 @@ def _clashing_keys(
     paths = entry.paths
     keys_of = dict(zip(paths, storage.at_once(keys, paths, storage.READS_AT_ONCE), strict=True))
     problems = [
-        Problem(path, f"it has keys that differ in letter case alone: {', '.join(same)}", hint=_KEYS_HINT)
+        Problem(path, f"it has keys that differ in letter case alone: {', '.join(alike)}", hint=_KEYS_HINT)
         for path, names in keys_of.items()
-        if (same := repeated_names(names))
+        if (alike := repeated_names(names))
     ]
     if problems:
         return bad_files(entry, problems)
@@ -192,11 +192,11 @@ def _clashing_keys(
     for path, names in keys_of.items():
         for name in names:
             first.setdefault(name, path)
-    same = repeated_names([*first])
-    if not same:
+    alike = repeated_names([*first])
+    if not alike:
         return None
     # No file is at fault alone, so that none of them is put aside.
-    keys_with_files = "; ".join(f"{name} in {first[name]}" for name in same)
+    keys_with_files = "; ".join(f"{name} in {first[name]}" for name in alike)
     return BadFileError(
         f"The files of batch {entry.seq} have keys that differ in letter case alone: {keys_with_files}.",
         kept=KEPT,

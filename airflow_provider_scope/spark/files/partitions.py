@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.plan import Plan
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
 """How Hive, Spark and others write NULL in a path."""
 _PATH_HINT = (
     "move the file; or correct `partition_columns`, whose names are compared exactly; or set "
@@ -74,13 +74,14 @@ def texts_of(path: str, names: Sequence[str], *, allows_missing: bool = False) -
     """
     texts = _folders(path)
     if allows_missing:
-        texts = {name: [_NULL] for name in names} | texts
+        texts = {name: [HIVES_NULL] for name in names} | texts
     for name in names:
         if len(texts.get(name, ())) != 1:
             raise ValueError(f"its path has {'more than one' if name in texts else 'no'} folder {name}=…")
     try:
         return [
-            None if texts[name] == [_NULL] else unquote(texts[name][0], errors="strict") for name in names
+            None if texts[name] == [HIVES_NULL] else unquote(texts[name][0], errors="strict")
+            for name in names
         ]
     except UnicodeDecodeError:
         raise ValueError("its path has a value that is not UTF-8 when it is decoded") from None

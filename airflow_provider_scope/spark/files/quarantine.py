@@ -255,8 +255,8 @@ def _most_rescued(rows: DataFrame) -> dict[str, int]:
     counts = {row["key"]: row["count"] for row in first}
     if len(counts) == _MOST_KEYS:
         total = groups.agg(F.sum("count")).first()
-        others = total[0] - sum(counts.values()) if total else 0
-        counts |= {OTHER_KEYS: others} if others else {}
+        count = total[0] - sum(counts.values()) if total else 0
+        counts |= {OTHER_KEYS: count} if count else {}
     return counts
 
 
@@ -429,8 +429,8 @@ def _sort_by_expectations(
     checks = [Check(name, rule.predicate, "NULL") for name, rule in sorting.items()]
     required = _required(rows, plan) if plan.rescued else {}
     checks += [Check(name, predicate, "NULL") for name, predicate in required.items()]
-    more = {FILE: user_sql.file_of(rows), RULE: broken_rule(checks), RAW: user_sql.ROW}
-    judged = rows.select("*", *[F.expr(sql).alias(name) for name, sql in more.items()])
+    judgement = {FILE: user_sql.file_of(rows), RULE: broken_rule(checks), RAW: user_sql.ROW}
+    judged = rows.select("*", *[F.expr(sql).alias(name) for name, sql in judgement.items()])
     # What a text alone says is counted by its place in the quarantine.
     marks = user_sql.Marks({name: rule for name, rule in plan.expect.items() if not rule.is_plain})
     held, sorted_rows, values = _read_and_count(entry, marks.on(judged), block, marks.aggregates)

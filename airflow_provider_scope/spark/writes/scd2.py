@@ -57,16 +57,16 @@ def prepare(rows: DataFrame, how: Mapping[str, Any]) -> DataFrame:
     :raises InputError: The rows have a column with the name of one of these.
     """
     rule = _spec_of(how)
-    own = rule.own_columns(dict(rows.dtypes))
+    columns = rule.own_columns(dict(rows.dtypes))
     if rule.sequence_by:
-        return _prepare_events(rows, rule, own)
-    version = row_hash(rows.schema)
+        return _prepare_events(rows, rule, columns)
+    begins, ends = rule.validity_column_names
     values = {
-        rule.validity_column_names[0]: _instant(rule.boundary_timestamp),
-        rule.validity_column_names[1]: _instant(rule.active_record_timestamp),
-        rule.version: version,
+        begins: _instant(rule.boundary_timestamp),
+        ends: _instant(rule.active_record_timestamp),
+        rule.version: row_hash(rows.schema),
     }
-    return rows.withColumns({name: values[name] for name in own})
+    return rows.withColumns({name: values[name] for name in columns})
 
 
 def _instant(value: str | date | None) -> Column:
@@ -168,9 +168,9 @@ def _merge(merge: Merge, rule: Scd2, versions: DataFrame) -> None:
         # The keys that the batch deletes are among these, and have no version.
         stored = stored.join(load.rows.select(*key).distinct(), key, "left_semi")
     stored = stored.select(*[F.col(c).alias(f"k_{c}") for c in identity])
-    same = reduce(and_, [F.col(c) == F.col(f"k_{c}") for c in identity])
+    is_same_version = reduce(and_, [F.col(c) == F.col(f"k_{c}") for c in identity])
     # Versions that are on one side only are to be inserted, or to be retired.
-    source = versions.join(stored, same, "full_outer")
+    source = versions.join(stored, is_same_version, "full_outer")
     source = source.where(F.col(version).isNull() | F.col(f"k_{version}").isNull())
     pairs = load.pairs(identity, prefix="k_")
     builder = merge.into(source, [write_rules.equal(pairs), rule.is_active, *load.ranges_of(key)], once=True)
@@ -201,11 +201,11 @@ def _is_active(rule: Scd2) -> Column:
 # window ends at the time of the next row of the key, which is how the rows are found that a late row touches.
 
 
-def _prepare_events(rows: DataFrame, rule: Scd2, own: Mapping[str, str]) -> DataFrame:
+def _prepare_events(rows: DataFrame, rule: Scd2, columns: Mapping[str, str]) -> DataFrame:
     for name in rule.track_history_columns:
         write_rules.place("track_history_columns", name, rows.columns, "the table")
     tracked = row_hash([field for field in rows.schema if rule.tracks(field.name)])
-    values = {name: F.lit(None).cast(kind) for name, kind in own.items()}
+    values = {name: F.lit(None).cast(kind) for name, kind in columns.items()}
     return rows.withColumns({**values, rule.version: tracked})
 
 
@@ -256,8 +256,8 @@ class _History:
         self.begins, self.ends = load.columns("validity_column_names", rule.validity_column_names)
         (self.version,) = load.columns("row_version_column_name", [rule.version])
         self.sort = load.columns("dedup_sort", rule.dedup_sort[:1]) if rule.dedup_sort else []
-        own = {self.begins, self.ends, self.version}
-        self.data = [n for n in range(len(load.names)) if f"c{n}" not in own]
+        of_versions = {self.begins, self.ends, self.version}
+        self.data = [n for n in range(len(load.names)) if f"c{n}" not in of_versions]
 
     def events(self, rows: DataFrame) -> DataFrame:
         """Mark the rows of the batch."""
@@ -302,9 +302,9 @@ class _History:
         A delete counts before a row, then the order of ``dedup_sort``, then that of the contents: the same
         one, whichever was loaded first. Only of two commits of one millisecond the later one counts.
         """
-        same = Window.partitionBy(*self.key, self.sequence)
+        by_event = Window.partitionBy(*self.key, self.sequence)
         if self.rule.sequence_by == COMMIT:
-            rows = rows.withColumn("n", F.row_number().over(same.orderBy("stored")))
+            rows = rows.withColumn("n", F.row_number().over(by_event.orderBy("stored")))
             return rows.where("n = 1").drop("n")
         order = [F.col(self.version).isNull().desc()]
         if self.rule.dedup_sort:
@@ -312,11 +312,10 @@ class _History:
             is_up = self.rule.dedup_sort[1] == "asc"
             order.append(column.asc_nulls_last() if is_up else column.desc_nulls_last())
         order += [F.col("content").asc(), F.col("stored").desc()]
-        rows = rows.withColumn("n", F.row_number().over(same.orderBy(*order)))
+        rows = rows.withColumn("n", F.row_number().over(by_event.orderBy(*order)))
         if not self.rule.dedup_sort:
-            is_tied = (F.min("content").over(same) != F.max("content").over(same)) & F.min(
-                F.col(self.version).isNotNull()
-            ).over(same)
+            differ = F.min("content").over(by_event) != F.max("content").over(by_event)
+            is_tied = differ & F.min(F.col(self.version).isNotNull()).over(by_event)
             shown = F.to_json(
                 F.struct(*[F.col(c).alias(self.load.name(c)) for c in (*self.key, self.sequence)])
             )
@@ -334,8 +333,9 @@ class _History:
         )
         source = source.where(~F.col("stored") | moves)
         source = source.select(*[f"c{n}" for n in range(len(load.names))], "stored")
-        same = [write_rules.equal(load.pairs([*self.key, self.sequence])), *load.ranges_of(self.key)]
-        builder = merge.into(source, [*same, *self._since()], once=True)
+        is_same_event = write_rules.equal(load.pairs([*self.key, self.sequence]))
+        condition = [is_same_event, *load.ranges_of(self.key), *self._since()]
+        builder = merge.into(source, condition, once=True)
         windows: dict[str, Any] = {
             quoted(name): f"s.{quoted(name)}" for name in self.rule.validity_column_names
         }
