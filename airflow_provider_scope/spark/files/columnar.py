@@ -7,7 +7,7 @@ import re
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
@@ -69,55 +69,77 @@ def _problems(
     return problems
 
 
+class _Scan(NamedTuple):
+    """How files are read: together, if all of this is the same. See ``Footer`` and ``Shape``."""
+
+    is_calendar_known: bool
+    may_be_cut: bool
+    reader_schema: str
+    layout: str
+    """The columns to ask Spark for, as text."""
+    values: tuple[tuple[str, str], ...]
+    """The columns of the source: name, SQL of the typed value."""
+    rescued: tuple[str, ...]
+    """The columns of the files whose values are rescued."""
+
+
 def _read(
     spark: SparkSession, entry: OffsetEntry, shapes: Sequence[Shape], columns: T.StructType, source: Source
 ) -> list[Records]:
-    scans: dict[tuple[Any, ...], tuple[T.StructType, list[str]]] = {}
+    scans: dict[_Scan, tuple[T.StructType, list[str]]] = {}
+    nulls = {field.name: f"CAST(NULL AS {type_text(field.dataType)})" for field in columns}
     for shape in shapes:
         rescued = _rescued(shape, columns) if source.rescued_from else []
         taken = {field.name.lower() for field in rescued}
         fitting = T.StructType([field for field in columns if field.name.lower() not in taken])
         layout, sqls = _plan(shape, fitting)
         layout = T.StructType([*layout, *rescued])
-        values_that_fit = dict(zip(fitting.names, sqls, strict=True))
-        nulls = {field.name: f"CAST(NULL AS {type_text(field.dataType)})" for field in columns}
-        names = tuple(field.name for field in rescued)
-        footer = shape.footer
-        value_sqls = tuple((nulls | values_that_fit).values())
-        is_known, may_be_cut = footer.is_calendar_known, footer.may_be_cut
-        key = (is_known, may_be_cut, shape.reader_schema, layout.simpleString(), value_sqls, names)
-        scans.setdefault(key, (layout, []))[1].extend(shape.paths)
+        values = tuple((nulls | dict(zip(fitting.names, sqls, strict=True))).items())
+        names, footer = tuple(field.name for field in rescued), shape.footer
+        how = footer.is_calendar_known, footer.may_be_cut, shape.reader_schema
+        scan = _Scan(*how, layout.simpleString(), values, names)
+        scans.setdefault(scan, (layout, []))[1].extend(shape.paths)
     pieces, cut = [], list[Problem]()
-    for (is_calendar_known, may_be_cut, reader_schema, _, values, names), (layout, paths) in scans.items():
-        columns_read = T.StructType([layout[name] for name in (layout.names if names else columns.names)])
-        calendar = _GREGORIAN if is_calendar_known else {}
+    for scan, (layout, paths) in scans.items():
+        columns_read = T.StructType(
+            [layout[name] for name in (layout.names if scan.rescued else columns.names)]
+        )
+        calendar = _GREGORIAN if scan.is_calendar_known else {}
         options = {**calendar, **_ALWAYS, **source.options}
-        if reader_schema:
-            options["avroSchema"] = reader_schema
+        if scan.reader_schema:
+            options["avroSchema"] = scan.reader_schema
         rows = listing.load(spark, source.format, paths, options, layout)
         if source.format == "orc" and "timestamp" in columns_read.simpleString():
             rows = in_utc(rows)
-        # 35 digits: Spark would cut both sides to six to compare 38 with 38. `%` takes several times as long.
-        exact = rules_inside(columns_read, _TIMES, "CAST({0} AS decimal(35,6)) = {0}") if may_be_cut else []
-        if exact:
-            digits = listing.load(spark, source.format, paths, options, _with_digits(layout))
-            cut += _with_nanoseconds(digits, exact)
-        typed = list(zip(columns.names, values, strict=True))
-        taken = {name.lower() for name in names}
-        of_files = [pair for pair in typed if pair[0].lower() not in taken]
-        rules = _rules(columns, of_files, decimals=bool(reader_schema))
-        checks = [] if source.rescued_from else [*rules.values()]
-        if source.format == "orc" and not is_calendar_known:
-            passes = rules_inside(columns_read, (T.DateType, *_TIMES), "{0} >= DATE'1582-10-15'")
-            checks += [Check(f"{name} {_TOO_OLD}", sql, quoted(name)) for name, sql in passes]
-        read = Records(rows, checks, json_of(*map(quoted, columns_read.names)), typed)
-        if source.rescued_from:
-            fits = {name: rule.passes for name, rule in rules.items()} | dict.fromkeys(names, "false")
-            read = rescuing_columns(read, layout, fits, columns.names)
-        pieces.append(read)
+        if scan.may_be_cut:
+            # 35 digits: Spark would cut both sides to six to compare 38 with 38. `%` takes several times as
+            # long.
+            exact = rules_inside(columns_read, _TIMES, "CAST({0} AS decimal(35,6)) = {0}")
+            if exact:
+                digits = listing.load(spark, source.format, paths, options, _with_digits(layout))
+                cut += _with_nanoseconds(digits, exact)
+        pieces.append(_typed(rows, columns, columns_read, scan, source))
     if cut:
         raise bad_files(entry, cut)
     return pieces
+
+
+def _typed(
+    rows: DataFrame, columns: T.StructType, columns_read: T.StructType, scan: _Scan, source: Source
+) -> Records:
+    """Add their checks to records, and SQL of their typed values."""
+    taken = {name.lower() for name in scan.rescued}
+    of_files = [(name, value) for name, value in scan.values if name.lower() not in taken]
+    rules = _rules(columns, of_files, decimals=bool(scan.reader_schema))
+    checks = [] if source.rescued_from else [*rules.values()]
+    if source.format == "orc" and not scan.is_calendar_known:
+        passes = rules_inside(columns_read, (T.DateType, *_TIMES), "{0} >= DATE'1582-10-15'")
+        checks += [Check(f"{name} {_TOO_OLD}", sql, quoted(name)) for name, sql in passes]
+    read = Records(rows, checks, json_of(*map(quoted, columns_read.names)), scan.values)
+    if not source.rescued_from:
+        return read
+    fits = {name: rule.passes for name, rule in rules.items()} | dict.fromkeys(scan.rescued, "false")
+    return rescuing_columns(read, columns_read, fits, columns.names)
 
 
 def _rules(columns: T.StructType, values: Sequence[tuple[str, str]], *, decimals: bool) -> dict[str, Check]:
