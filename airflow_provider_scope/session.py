@@ -11,6 +11,7 @@ import os
 import reprlib
 import uuid
 import warnings
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -329,7 +330,8 @@ class _Session(Engine):
         if self.cursor is None:
             state = self._state()
             return target.write(transaction, self.rows, {} if state is None else {"state": state})
-        with self._beyond(self.cursor, transaction.entry.seq).held() as new:
+        with ExitStack() as block:
+            new = self._beyond(self.cursor, transaction.entry.seq).held(block)
             return target.write(transaction, new.rows, {} if new.state is None else {"state": new.state})
 
     def _beyond(self, cursor: Cursor, seq: int) -> Reading:

@@ -103,7 +103,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             else:
                 data = rows()
             reading = Reading(target.spark, source, cursor_slice, folder, data, is_repeatable=is_repeatable)
-            new = stack.enter_context(reading.held())
+            new = reading.held(stack)
         if new.notice:
             emit(event="notice", seq=entry.seq, message=new.notice)
         notes = {} if new.state is None else {"state": new.state}
@@ -209,35 +209,33 @@ class Reading:
 
     # ---- rows ----------------------------------------------------------------------------------
 
-    @contextmanager
-    def held(self) -> Iterator[NewRows]:
-        """Read the new rows once, and hold them for the block.
+    def held(self, block: ExitStack) -> NewRows:
+        """Read the new rows once, and hold them until the block ends.
 
         :raises CursorError: A row has no value, and those are not left out.
         """
-        with ExitStack() as stack:
-            candidates, more = self._candidates(), False
-            if self.max_rows is not None:
-                if not self.is_repeatable:
-                    candidates = hold(stack, candidates)
-                candidates, more = self._cut(candidates, self.max_rows)
-            rows, counts = self._read_once(candidates, stack)
-            self._check(rows, counts)
-            state = self._state(rows, counts["last"], more=more)
-            read_again, again = int(counts["again"]), self._is_again()
-            count, notice = int(counts["rows"]) - read_again, ""
-            new = rows.where(~again) if read_again else rows
-            next_state = self._remembering(rows, state, again, count)
-            if next_state is None and read_again:
-                late = self._unknown(rows.where(again))
-                new, late_counts = self._read_once(new.unionByName(late), stack)
-                notice = self._notice(read_again, int(late_counts["rows"]) - count)
-                count = int(late_counts["rows"])
-                noted = new if self.cursor.dedup_key else rows
-                next_state = self._remembering(noted, state, F.lit(col=False), count)
-            if next_state is None:
-                next_state = self._in_folder(new if self.cursor.dedup_key else rows, state, count)
-            yield NewRows(new, count, self.cursor_slice.before if self.end else next_state.encode(), notice)
+        candidates, more = self._candidates(), False
+        if self.max_rows is not None:
+            if not self.is_repeatable:
+                candidates = hold(block, candidates)
+            candidates, more = self._cut(candidates, self.max_rows)
+        rows, counts = self._read_once(candidates, block)
+        self._check(rows, counts)
+        state = self._state(rows, counts["last"], more=more)
+        read_again, again = int(counts["again"]), self._is_again()
+        count, notice = int(counts["rows"]) - read_again, ""
+        new = rows.where(~again) if read_again else rows
+        next_state = self._remembering(rows, state, again, count)
+        if next_state is None and read_again:
+            late = self._unknown(rows.where(again))
+            new, late_counts = self._read_once(new.unionByName(late), block)
+            notice = self._notice(read_again, int(late_counts["rows"]) - count)
+            count = int(late_counts["rows"])
+            noted = new if self.cursor.dedup_key else rows
+            next_state = self._remembering(noted, state, F.lit(col=False), count)
+        if next_state is None:
+            next_state = self._in_folder(new if self.cursor.dedup_key else rows, state, count)
+        return NewRows(new, count, self.cursor_slice.before if self.end else next_state.encode(), notice)
 
     def _notice(self, again: int, late: int) -> str:
         """Tell of rows that are loaded since they could not be compared, or perhaps could not.
@@ -255,7 +253,7 @@ class Reading:
         none_is_known = late == again and were_several_known
         return _CHANGED.format(count=late) if none_is_known else ""
 
-    def _read_once(self, rows: DataFrame, stack: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
+    def _read_once(self, rows: DataFrame, block: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
         """Read rows once, hold them, and count them on the way."""
         values = (
             F.count(F.lit(1)).alias("rows"),
@@ -269,7 +267,7 @@ class Reading:
             counts: dict[str, Any] = rows.agg(*values).first().asDict()  # type: ignore[union-attr] # there is one
             if not settings.is_small_batch(counts["rows"]):
                 return rows, counts
-        return read_once(stack, rows, values)
+        return read_once(block, rows, values)
 
     def _candidates(self) -> DataFrame:
         """Leave out the rows before the beginning of the load, and from its end on."""

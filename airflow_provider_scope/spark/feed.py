@@ -184,7 +184,8 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
         with naming_causes(plan.changes.table, version_slice):
             return user_sql.write(plan, target, transaction, result, notes)
     changes = Net(target.spark, plan, entry, data, key)
-    with _with_ways_out(version_slice), changes.held() as net:
+    with _with_ways_out(version_slice), ExitStack() as block:
+        net = changes.held(block)
         if not net.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
         version = user_sql.write(
@@ -319,21 +320,19 @@ class Net:
             by_key and not leaves_out and self.deletes == "apply" and SELECT_ALL.fullmatch(self.plan.sql)
         )
 
-    @contextmanager
-    def held(self) -> Iterator[NetRows]:
-        """Read the changes once, hold them for the block, and run the SELECT over the net rows.
+    def held(self, block: ExitStack) -> NetRows:
+        """Read the changes once, hold them until the block ends, and run the SELECT over the net rows.
 
         :raises ChangeFeedError: The changes cannot be read, or a commit has a key twice.
         """
-        with ExitStack() as block:
-            changes, growth, net = self._ranked(), 0, None
-            if self.deletes != "soft":  # "soft" writes deleted rows as a whole, not only their keys
-                changes, growth = self._read(block, changes)
-                net = self._by_count(block, changes)
-            rows, deleted_keys, aggregates = net or self._by_order(block, changes)
-            result, deleted = self._results(rows, deleted_keys)
-            keys = self._keys_in(result, aggregates)
-            yield NetRows(result, deleted, int(aggregates["rows"]), growth, keys)
+        changes, growth, net = self._ranked(), 0, None
+        if self.deletes != "soft":  # "soft" writes deleted rows as a whole, not only their keys
+            changes, growth = self._read(block, changes)
+            net = self._by_count(block, changes)
+        rows, deleted_keys, aggregates = net or self._by_order(block, changes)
+        result, deleted = self._results(rows, deleted_keys)
+        keys = self._keys_in(result, aggregates)
+        return NetRows(result, deleted, int(aggregates["rows"]), growth, keys)
 
     def _ranked(self) -> DataFrame:
         """Add their order to the changes; within a commit, the rows that exist after it come last."""

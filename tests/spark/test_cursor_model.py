@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -172,7 +173,8 @@ def test_a_range_is_read_as_it_was_logged_whatever_the_user_has_written_since(
     now = TableSource(table="/t", cursor=Cursor(column="n", initial_value=1, end_value=3))
     logged = CursorSlice(None, "n", "open number:1", "closed number:3", None, None)
 
-    with Reading(spark, now, logged, f"file://{tmp_path}", data).held() as new:
+    with ExitStack() as block:
+        new = Reading(spark, now, logged, f"file://{tmp_path}", data).held(block)
         assert sorted(row.n for row in new.rows.collect()) == [2, 3]
     assert logged.text() == "n after 1 up to 3"
 
@@ -223,7 +225,8 @@ def test_rows_that_differ_each_time_they_are_read_are_read_once(spark: Any, tmp_
     before = CursorState(column="n", kind="int", last="0").encode()
     found = CursorSlice(before, "n", None, None, None, None)
     plan = TableSource(table="/t", cursor=Cursor(column="n"))
-    with Reading(spark, plan, found, f"file://{tmp_path}/b", data).held() as new:
+    with ExitStack() as block:
+        new = Reading(spark, plan, found, f"file://{tmp_path}/b", data).held(block)
         ids = [row["id"] for row in new.rows.collect()]
 
     assert sorted(ids) == [*range(400)]

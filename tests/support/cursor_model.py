@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,8 @@ class Replay:
         )
         self.loads += 1
         batch = Reading(self.spark, plan, found, f"file://{self.folder}/boundary/{self.loads}", data)
-        with batch.held() as new:
+        with ExitStack() as block:
+            new = batch.held(block)
             self.state, self.more = new.state, '"more": true' in (new.state or "")
             return list(new.rows.toArrow().to_pylist())
 
