@@ -232,11 +232,14 @@ def naming_unfit_columns(rows: DataFrame, table: str) -> Iterator[None]:
     try:
         yield
     except (AnalysisException, UnsupportedOperationException) as err:
-        unfit = {_INVALID_NAMES: _invalid_names, **dict.fromkeys(_NO_TYPES, _types_of_no_table)}
-        finding = unfit.get(err.getCondition() or "", lambda _: None)(rows.schema)
-        if not finding:
+        condition, refusal = err.getCondition(), None
+        if condition == _INVALID_NAMES:
+            refusal = _invalid_names(rows.schema)
+        elif condition in _NO_TYPES:
+            refusal = _types_of_no_table(rows.schema)
+        if refusal is None:
             raise
-        problem, advice = finding
+        problem, advice = refusal
         raise InputError(f"The table {table} cannot have {problem}", kept=NO_ROW_WRITTEN, do=advice) from err
 
 

@@ -18,7 +18,7 @@ from airflow_provider_scope.spark.session import SPARK_ERRORS
 from airflow_provider_scope.values import check_as_logged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -79,7 +79,7 @@ def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
     :raises SourceFileChangedError: One has another time or length than its entry says.
     :raises SourceUnreadableError: The status of one could not be read.
     """
-    checked_files = [*_read_statuses(spark, entry)]
+    checked_files = _read_statuses(spark, entry)
     for file, status in checked_files:
         if isinstance(status, Exception) and not isinstance(status, FileNotFoundError):
             cause = _cause(status)
@@ -155,11 +155,12 @@ def _change_text(file: FileEntry, status: tuple[int, int]) -> str:
 
 def _read_statuses(
     spark: SparkSession, entry: OffsetEntry
-) -> Iterator[tuple[FileEntry, tuple[int, int] | Exception]]:
-    """Return each file's modification time and length, or why they are not known."""
+) -> list[tuple[FileEntry, tuple[int, int] | Exception]]:
+    """Read each file's modification time and length, or why they are not known."""
     paths = entry.paths
     most = 1 if all(path.startswith(LOCAL) for path in paths) else LOOKS_AT_ONCE
-    yield from zip(entry.files, at_once(lambda path: _read_status(spark, path), paths, most), strict=True)
+    statuses = at_once(lambda path: _read_status(spark, path), paths, most)
+    return [*zip(entry.files, statuses, strict=True)]
 
 
 def _read_status(spark: SparkSession, uri: str) -> tuple[int, int] | Exception:

@@ -6,7 +6,7 @@ import functools
 import json
 import re
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -29,7 +29,8 @@ from airflow_provider_scope.spark.session import TOO_MANY_FIELDS, short_cause, w
 from airflow_provider_scope.sql import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import types as T  # noqa: N812
@@ -132,15 +133,12 @@ def literal_rows(spark: SparkSession, rows: Sequence[Mapping[str, object]], colu
     return spark.range(1).select(F.inline(values))
 
 
-@contextmanager
-def in_order(spark: SparkSession) -> Iterator[None]:
+def in_order(spark: SparkSession) -> AbstractContextManager[None]:
     """Make Spark read each file as one partition, in which its rows keep their order and can be numbered."""
-    with with_settings(spark, _IN_ORDER):
-        yield
+    return with_settings(spark, _IN_ORDER)
 
 
-@contextmanager
-def few_tasks(spark: SparkSession, files: int) -> Iterator[None]:
+def few_tasks(spark: SparkSession, files: int) -> AbstractContextManager[None]:
     """Read small files in about one task for each core, in local mode; a value of the user's stays.
 
     A cluster stays as it is: it may give the application more executors than it has when a batch begins.
@@ -148,11 +146,9 @@ def few_tasks(spark: SparkSession, files: int) -> Iterator[None]:
     context = spark.sparkContext
     is_set = spark.conf.get(settings.OPEN_COST, None) is not None
     if is_set or not str(context.master).startswith("local"):
-        yield
-        return
+        return nullcontext()
     cost = settings.open_cost(files, context.defaultParallelism)
-    with with_settings(spark, {settings.OPEN_COST: f"{cost}b"}):
-        yield
+    return with_settings(spark, {settings.OPEN_COST: f"{cost}b"})
 
 
 def number_in_file() -> Column:
