@@ -94,11 +94,7 @@ def read_changes(
     storage = open_storage(folder)
     number, state = _newest(storage, folder)
     place = f"{folder}/{number:0{_DIGITS}}"
-    rows = ChangeRows(
-        spec=spec,
-        place=folder,
-        storage=open_storage(table),
-    )
+    rows = ChangeRows(spec=spec, place=folder, storage=open_storage(table))
     rows.read_source_log()
     offered = _offered(storage, place)
     if offered is None:

@@ -147,7 +147,6 @@ class DeltaLog:
         return None if committed is None else int(committed)
 
     def alter(self, properties: Mapping[str, str]) -> None:
-        """Set properties of the table."""
         pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
         self.spark.sql(f"ALTER TABLE delta.{quoted(self.table)} SET TBLPROPERTIES ({pairs})")
 

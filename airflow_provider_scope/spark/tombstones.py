@@ -43,7 +43,6 @@ class Tombstones:
 
     @classmethod
     def of(cls, target: DeltaLog, number: tuple[str, int]) -> Tombstones:
-        """Find the tombstones of a table."""
         return cls(target.beside(FOLDER), number)
 
     def _of_batch(self, or_else: str = "false") -> str:

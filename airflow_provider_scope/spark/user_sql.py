@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.expectations import Expectation
     from airflow_provider_scope.spark.commit import Transaction
+    from airflow_provider_scope.spark.held import Keys
     from airflow_provider_scope.spark.plan import Plan
     from airflow_provider_scope.spark.target import Target
 
@@ -142,18 +143,20 @@ def write(
     transaction: Transaction,
     result: DataFrame,
     notes: dict[str, Any],
-    **more: Any,
+    *,
+    deleted: DataFrame | None = None,
+    keys: Keys | None = None,
 ) -> int | None:
     """Write the rows of a SELECT that keep the rules; those of files are written by ``file_slice``.
 
-    :param more: As ``Target.write`` takes it.
+    :param deleted: As ``Target.write`` takes it; ``keys``, too.
     :raises BadRecordError: A row breaks a rule by which it cannot be loaded, or too many break another one.
     """
     seq = transaction.entry.seq
     with ExitStack() as block:
         try:
             rows, warned = counted(block, plan, checked(plan, result), seq)
-            return target.write(transaction, rows, {**notes, **warned}, **more)
+            return target.write(transaction, rows, {**notes, **warned}, deleted=deleted, keys=keys)
         except SPARK_ERRORS as err:
             record = bad_record(whole_text(err)) if plan.expect else None
             if record is None:

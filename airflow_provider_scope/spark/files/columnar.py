@@ -456,29 +456,34 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
                 raise
             fault = f"{_ALIKE}: {(err.getMessageParameters() or {}).get('columnName', '').strip('`')}"
             clashes += [Problem(path, fault, hint=_ALIKE_HINT) for path in paths]
-            continue
-        nanoseconds = {name: zone == "true" for name, zone in _NANOSECONDS.findall(footer.columns)}
-        unknown |= dict.fromkeys(
-            _with_nested_nanoseconds(footer.columns), "nanoseconds inside another column"
-        )
-        columns = T.StructType([field for field in columns if field.name not in unknown])
-        is_unnamed = (
-            kind == "orc" and len(columns) > 0 and all(name.startswith("_col") for name in columns.names)
-        )
-        shapes.append(
-            Shape(
-                footer=footer,
-                paths=tuple(paths),
-                columns=columns,
-                own=_own_orc(columns, footer) if footer.timestamps else _own(columns, nanoseconds),
-                nanoseconds=nanoseconds,
-                unknown=unknown,
-                positions=tuple(columns) if is_unnamed else (),
-            )
-        )
+        else:
+            shapes.append(_shape(kind, footer, tuple(paths), columns, unknown))
     if clashes:
         raise bad_files(entry, clashes)
     return shapes
+
+
+def _shape(
+    kind: str, footer: Footer, paths: tuple[str, ...], columns: T.StructType, unknown: dict[str, str]
+) -> Shape:
+    """Describe parquet or ORC files by what Spark says of one of them.
+
+    :param columns: As ``_columns`` finds them; ``unknown``, too.
+    """
+    nanoseconds = {name: zone == "true" for name, zone in _NANOSECONDS.findall(footer.columns)}
+    nested = _with_nested_nanoseconds(footer.columns)
+    unknown |= dict.fromkeys(nested, "nanoseconds inside another column")
+    columns = T.StructType([field for field in columns if field.name not in unknown])
+    is_unnamed = kind == "orc" and all(name.startswith("_col") for name in columns.names)
+    return Shape(
+        footer=footer,
+        paths=paths,
+        columns=columns,
+        own=_own_orc(columns, footer) if footer.timestamps else _own(columns, nanoseconds),
+        nanoseconds=nanoseconds,
+        unknown=unknown,
+        positions=tuple(columns) if is_unnamed else (),
+    )
 
 
 def _avro_shape(footer: Footer, paths: tuple[str, ...]) -> Shape:

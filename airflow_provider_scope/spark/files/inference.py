@@ -85,15 +85,16 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     types = structs.to_mapping(columns) | earlier | plan.hints
     columns = structs.to_struct(types)
     text = structs.to_text(columns)
-    if not types or T.StructType.fromDDL(text) != columns:
-        raise InputError(
+    problem = ""
+    if not types:
+        problem = (
             f"The files of batch {entry.seq} have no columns, so none can be inferred. They may not be "
             f"{plan.files.format}: {', '.join(readable.paths[:NAMED])}."
-            if not types
-            else f"The columns of batch {entry.seq} have names that cannot be kept: {text}.",
-            kept=KEPT,
-            do="check the `format`, or declare `columns`",
         )
+    elif T.StructType.fromDDL(text) != columns:
+        problem = f"The columns of batch {entry.seq} have names that cannot be kept: {text}."
+    if problem:
+        raise InputError(problem, kept=KEPT, do="check the `format`, or declare `columns`")
     return replace(plan, inferred_columns=structs.to_mapping(columns))
 
 

@@ -53,11 +53,6 @@ class Staged:
     keys: Keys
     """Counts and ranges of the columns of the keys, by the table's names in lower case."""
 
-    @property
-    def row_count(self) -> int:
-        """How many rows the batch has."""
-        return self.keys.rows
-
     def content(self, positions: Iterable[int] | None = None) -> Column:
         """Hash the values of a row, or some of them, by the table's names, as ``row_hash`` does there."""
         columns = {name: f"c{number}" for number, name in enumerate(self.names)}
@@ -276,7 +271,7 @@ def _no_key(staged: Staged, number: int, argument: str) -> MergeKeyError:
     if IS_DELETED in rows.columns:
         rows = rows.where(~F.col(IS_DELETED))
     return MergeKeyError(
-        f"{count:,} of {staged.row_count:,} rows for {staged.table} have no {staged.names[number]}, which is "
+        f"{count:,} of {staged.keys.rows:,} rows for {staged.table} have no {staged.names[number]}, which is "
         f"a {argument}: {_examples(staged, rows, columns)}.",
         kept=NO_ROW_WRITTEN,
         do="correct the source; or give the column a value in `sql`, or leave such rows out there, with "
@@ -341,7 +336,7 @@ def write(batch: Batch, commit: Commit) -> int | None:
         if partitions:
             return plain.write(replace(live, overwrites=True, where=partitions), commit)
         if rule.sequence_by:
-            commit.note(offered=load.row_count - duplicates)
+            commit.note(offered=load.keys.rows - duplicates)
             with naming_ties(load, rule.sequence_by):
                 return commit.execute(lambda session: _upsert(Merge(session, load), rule, rows))
         merge = _STRATEGIES[rule.strategy]
@@ -435,8 +430,7 @@ class Merge:
         return builder.withSchemaEvolution() if self.load.batch.brings_columns else builder
 
     def _prepare(self, *, once: bool) -> None:
-        """Set the settings of Spark that a MERGE needs."""
-        conf, row_count = self.session.conf, self.load.row_count
+        conf, row_count = self.session.conf, self.load.keys.rows
         # The rows are held: only the table is read here, and its files may not say which calendar they have.
         values = dict(settings.OF_TABLES)
         # Spark holds the batch already; if it is lost, it cannot be read again.

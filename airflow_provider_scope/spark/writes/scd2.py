@@ -87,7 +87,7 @@ def write(batch: Batch, commit: Commit) -> int | None:
         commit.note(changes={"deduplicated": duplicates})
         if batch.creates or batch.overwrites:
             return plain.write(load.with_rows(versions), commit)
-        if not load.row_count and rule.on_empty_extract == "ignore":
+        if not load.keys.rows and rule.on_empty_extract == "ignore":
             return plain.write(batch, commit)
         if batch.brings_columns and _is_new_to_versions(commit, rule):
             return plain.write(load.with_rows(versions), commit)
@@ -230,7 +230,7 @@ def _write_events(batch: Batch, commit: Commit, rule: Scd2, sequence_by: str) ->
         history = _History(load, rule, sequence_by)
         if batch.creates or batch.overwrites or (batch.brings_columns and _is_new_to_versions(commit, rule)):
             return plain.write(load.with_rows(history.with_windows(history.events(rows))), commit)
-        if not load.row_count:
+        if not load.keys.rows:
             return plain.write(batch, commit)
         try:
             with naming_ties(load, sequence_by):
