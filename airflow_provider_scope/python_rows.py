@@ -42,13 +42,14 @@ class _UnfitError(Exception):
 
     :param reason: What is wrong with it, after its place.
     :param do: What to do about it.
+    :param path: Its place in the row.
     """
 
-    def __init__(self, reason: str, do: str = "") -> None:
+    def __init__(self, reason: str, do: str = "", path: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
         self.do = do
-        self.path = ""
+        self.path = path
 
 
 def to_dataframe(spark: SparkSession, data: Iterable[Any], schema: str | T.StructType | None) -> DataFrame:
@@ -88,12 +89,10 @@ def converted(rows: Iterable[Any], columns: T.StructType) -> list[tuple[Any, ...
 def _columns(spark: SparkSession, rows: list[Any], schema: str | T.StructType | None) -> T.StructType:
     if not rows and schema is None:
         raise InputError("There are no rows, and no schema.", kept=KEPT, do=_SCHEMA)
-    columns: Any = schema
     try:
         if schema is None:
             return spark.createDataFrame(rows).schema
-        if isinstance(schema, str):
-            columns = T.StructType.fromDDL(schema)
+        columns = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
     except (PySparkException, TypeError, ValueError, AttributeError) as err:
         raise InputError(
             f"The columns of data are not known: {short_cause(err)}", kept=KEPT, do=_SCHEMA
@@ -146,15 +145,13 @@ def _part(place: Callable[[Any], str], part: Any, kind: T.DataType, value: Any, 
     """Convert a part of a value, and name the part in errors."""
     if value is None and is_nullable:
         return None
+    if value is None:
+        raise _UnfitError("is None, and NULL is not allowed there", path=place(part))
     try:
-        return _refuse_null() if value is None else _CONVERTERS[type(kind)](kind, value)
+        return _CONVERTERS[type(kind)](kind, value)
     except _UnfitError as err:
         err.path = place(part) + err.path
         raise
-
-
-def _refuse_null() -> None:
-    raise _UnfitError("is None, and NULL is not allowed there")
 
 
 # ---- what holds other values ----------------------------------------------------------------------------
