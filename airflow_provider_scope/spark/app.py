@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _Copy:
-    """The events so far, in a file of a store: it takes no single lines."""
+    """The events so far, in a file that is written anew for each: a store appends no lines."""
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
         self._spark = spark

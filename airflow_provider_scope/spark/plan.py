@@ -63,7 +63,7 @@ class Plan:
     empties: bool = False
     """Whether these empty what the batches would replace; else they change no row."""
     reads_only: bool = False
-    """Read the batches and check them, as a run does, and write what is found beside the plan instead."""
+    """Only read and check the batches, as a run does, and write what was found beside the plan."""
     format: int = FORMAT
 
     @property
@@ -133,7 +133,7 @@ class Plan:
 
     @property
     def sorts_records(self) -> bool:
-        """Whether a batch with something in it that is bad is read once more, record by record."""
+        """Whether a batch in which something is bad is read once more, record by record."""
         return self.files.bad_records == "quarantine" or bool(self.rescued)
 
     @property
@@ -154,17 +154,17 @@ class Plan:
 
     @property
     def files(self) -> FileSource:
-        """How files are read, for what reads nothing else."""
+        """The source, if it is one of files; else ``TypeError``."""
         return self._source_as(FileSource)
 
     @property
     def cursor(self) -> TableSource | JdbcSource:
-        """How rows are read by a cursor, for what reads nothing else."""
+        """The source, if a cursor reads it; else ``TypeError``."""
         return self.source if isinstance(self.source, JdbcSource) else self._source_as(TableSource)
 
     @property
     def changes(self) -> CdfSource:
-        """How changes are read, for what reads nothing else."""
+        """The source, if it is one of changes; else ``TypeError``."""
         return self._source_as(CdfSource)
 
     def _source_as(self, kind: type[_S]) -> _S:
@@ -183,12 +183,12 @@ def path(first: str, number: int) -> str:
 
 
 def events_path(path: str) -> str:
-    """Return where an application writes the events of a plan that was told to, beside it."""
+    """Return the file beside a plan that has its events, if the application was told to write it."""
     return f"{path}.events"
 
 
 def events(data: bytes | None) -> list[dict[str, Any]]:
-    """Read what an application told of a plan; a line that is not whole yet is none.
+    """Read the events of a plan, without a last line that is not whole yet.
 
     :param data: The file; None if there is none yet.
     """
@@ -202,7 +202,7 @@ def waits(data: bytes | None) -> bool:
 
 
 def findings_path(checkpoint: str) -> str:
-    """Return where an application writes what it found that only reads."""
+    """Return the file in which an application that only reads writes what it found."""
     return f"{checkpoint}/findings"
 
 

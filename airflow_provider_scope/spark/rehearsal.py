@@ -131,7 +131,7 @@ def _mended(plan: Plan, entry: OffsetEntry, error: ScopeProviderError) -> tuple[
 
 
 def _is_quoted(plan: Plan) -> bool:
-    """Return whether a name of a table would be the same in quotes, or is none of one table."""
+    """Return whether quotes cannot help: the table's name has them already, or no table is named."""
     return not isinstance(plan.source, JdbcSource) or not plan.source.table or '"' in plan.source.table
 
 
@@ -150,7 +150,7 @@ class _Log(DeltaLog):
 
 @dataclass(frozen=True, slots=True)
 class _Transaction(Transaction):
-    """In place of a batch's transaction: its rows are read, and shown to Delta without one of them."""
+    """In place of a batch's transaction: the rows are read, and Delta checks their columns without a row."""
 
     plan: Plan
     findings: Findings

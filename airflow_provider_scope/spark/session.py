@@ -185,7 +185,7 @@ def in_utc(rows: DataFrame) -> DataFrame:
 
 
 def zone_error(text: str) -> InputError | None:
-    """Return the error for what Spark says where that check failed; None if it is about something else."""
+    """Return the error where ``in_utc`` failed, by the text of Spark's error; None for any other error."""
     zone = _FOUND.search(text)
     if zone is None:
         return None
