@@ -112,18 +112,7 @@ def load(  # the arguments are the API
     spec = write_from(write)
     if warning := warning_of(spec):
         warnings.warn(warning, stacklevel=2)
-    if now is not None and (not isinstance(now, datetime) or now.utcoffset() is None):
-        raise InputError(
-            f"now={now!r} is not a datetime with a time zone.",
-            kept=NOTHING,
-            do="give one, such as datetime(2026, 1, 31, tzinfo=UTC); datetime.fromisoformat reads text",
-        )
-    if cursor is not None and state is not None:
-        raise InputError(
-            "With a cursor, the state is the cursor's.", kept=NOTHING, do="leave one of the two out"
-        )
-    if not callable(state):
-        _encoded(state)
+    _check_arguments(now, cursor, state)
     table = canonical_uri(os.fspath(target))
     log_stores.use(spark, table)
     log = CheckpointLog(open_storage(table), f"{table}/_checkpoint")
@@ -145,7 +134,7 @@ def load(  # the arguments are the API
         if not (refresh and where is None):
             _abandon_open(log, audit, engine, table)
         report = execution.run(Request(table=table, max_batches=1, refresh=refresh, where=where))
-    record = _own_record(report, engine.load_id, table)
+    record = _record_of(report, engine.load_id, table)
     changes = record.changes or {"inserted": record.rows or 0}
     return LoadResult(
         record.table_version,
@@ -156,7 +145,22 @@ def load(  # the arguments are the API
     )
 
 
-def _own_record(report: RunReport, load_id: str, table: str) -> CommitRecord:
+def _check_arguments(now: datetime | None, cursor: Cursor | None, state: Any) -> None:
+    if now is not None and (not isinstance(now, datetime) or now.utcoffset() is None):
+        raise InputError(
+            f"now={now!r} is not a datetime with a time zone.",
+            kept=NOTHING,
+            do="give one, such as datetime(2026, 1, 31, tzinfo=UTC); datetime.fromisoformat reads text",
+        )
+    if cursor is not None and state is not None:
+        raise InputError(
+            "With a cursor, the state is the cursor's.", kept=NOTHING, do="leave one of the two out"
+        )
+    if not callable(state):
+        _encoded(state)
+
+
+def _record_of(report: RunReport, load_id: str, table: str) -> CommitRecord:
     """Return the record of a load's batch.
 
     :raises BatchNotInTableError: Another load has abandoned it, or replaced all rows, in the meantime.

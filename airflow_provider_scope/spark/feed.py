@@ -69,7 +69,7 @@ def read(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
     source = plan.changes
     _check_commits(spark, source.table, version_slice)
     reader = spark.read.format("delta")
-    with naming_causes(source.table, version_slice):
+    with _naming_causes(source.table, version_slice):
         if version_slice.snapshot:
             rows = reader.option("versionAsOf", version_slice.last).load(source.table)
             rows = without_metadata(rows)
@@ -135,7 +135,7 @@ def _as_changes(spark: SparkSession, rows: DataFrame, table: str, version_slice:
 
 
 @contextmanager
-def naming_causes(table: str, version_slice: VersionSlice) -> Iterator[None]:
+def _naming_causes(table: str, version_slice: VersionSlice) -> Iterator[None]:
     """Turn Spark's errors for a range of versions into one that says why it cannot be read, and what to do.
 
     :raises ChangeFeedError: Instead of Spark's error, if its cause is known.
@@ -181,7 +181,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     if not key:
         with _with_ways_out(version_slice):
             result = selected(target.spark, plan, data, entry.seq)
-        with naming_causes(plan.changes.table, version_slice):
+        with _naming_causes(plan.changes.table, version_slice):
             return user_sql.write(plan, target, transaction, result, notes)
     changes = Net(target.spark, plan, entry, data, key)
     with _with_ways_out(version_slice), ExitStack() as block:
@@ -247,7 +247,7 @@ def _with_ways_out(version_slice: VersionSlice) -> Iterator[None]:
         ) from err
 
 
-SELECT_ALL = re.compile(r"\s*select\s+\*\s+from\s+@data\s*", re.IGNORECASE)
+_SELECT_ALL = re.compile(r"\s*select\s+\*\s+from\s+@data\s*", re.IGNORECASE)
 _FEED = (TYPE, VERSION, TIMESTAMP)
 _ORDER, _NUMBER, _TWICE = "_scope_order", "_scope_number", "_scope_twice"
 _RANKS = 4
@@ -317,7 +317,7 @@ class Net:
         by_key = rule.get("kind") == "merge" and rule.get("strategy") != "insert-only"
         leaves_out = self.plan.expect or rule.get("hard_delete") or rule.get("merge_key")
         return bool(
-            by_key and not leaves_out and self.deletes == "apply" and SELECT_ALL.fullmatch(self.plan.sql)
+            by_key and not leaves_out and self.deletes == "apply" and _SELECT_ALL.fullmatch(self.plan.sql)
         )
 
     def held(self, block: ExitStack) -> NetRows:
@@ -349,7 +349,7 @@ class Net:
     def _read(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, int]:
         rank = F.col(_ORDER) % _RANKS
         growth = F.count_if(rank == _INSERTED) - F.count_if(rank == _DELETED)
-        with naming_causes(self.plan.changes.table, self.version_slice):
+        with _naming_causes(self.plan.changes.table, self.version_slice):
             aggregates = [growth.alias("growth"), F.count(F.lit(1)).alias("rows")]
             held, values = read_once(block, changes, aggregates)
         return held, values["growth"]
@@ -408,7 +408,7 @@ class Net:
         return existing, held.where(~exists), observation.get
 
     def _hold(self, block: ExitStack, rows: DataFrame) -> DataFrame:
-        with naming_causes(self.plan.changes.table, self.version_slice):
+        with _naming_causes(self.plan.changes.table, self.version_slice):
             return hold(block, rows)
 
     def _keys_in(self, result: DataFrame, aggregates: Mapping[str, Any]) -> Keys | None:
@@ -416,7 +416,7 @@ class Net:
 
         :return: None if the SELECT makes other rows of them, or a rule of ``expect`` is still to be checked.
         """
-        if self.plan.expect or not SELECT_ALL.fullmatch(self.plan.sql):
+        if self.plan.expect or not _SELECT_ALL.fullmatch(self.plan.sql):
             return None
         kinds = {name.lower(): kind for name, kind in result.dtypes}
         return Keys({name: kinds[name] for name in self._kinds}, aggregates)
@@ -451,7 +451,7 @@ class Net:
             result = self._sql(rows.select(*columns))
         if self.version_slice.snapshot:
             return result, None
-        if SELECT_ALL.fullmatch(self.plan.sql):
+        if _SELECT_ALL.fullmatch(self.plan.sql):
             return result, None if self.deletes == "soft" else self._keys_of(deleted_keys)
         # Rows that the SELECT made of older images, and no longer makes of the new ones, are to be deleted:
         # so is a row that a WHERE leaves out since it was updated.

@@ -59,9 +59,9 @@ def fit_to_table(plan: Plan, rows: DataFrame, metadata: dict[str, Any] | None) -
     :return: And how the table's columns change.
     :raises SchemaMismatchError: The SELECT does not fit the table.
     """
-    select = to_fields(rows.schema)
-    table = to_fields(of_table(metadata)) if metadata else None
-    declared = to_fields(to_struct(plan.table_columns)) if plan.table_columns else None
+    select = _to_fields(rows.schema)
+    table = _to_fields(of_table(metadata)) if metadata else None
+    declared = _to_fields(to_struct(plan.table_columns)) if plan.table_columns else None
     if plan.schema_evolution == "fail":
         table, declared = table or declared, None
     evolution = evolve(
@@ -175,22 +175,22 @@ def is_computed(column: T.StructField) -> bool:
     return any(key in column.metadata for key in COMPUTED)
 
 
-def to_kind(spark_type: T.DataType) -> Kind:
+def _to_kind(spark_type: T.DataType) -> Kind:
     if isinstance(spark_type, T.ArrayType):
-        return Array(to_kind(spark_type.elementType))
+        return Array(_to_kind(spark_type.elementType))
     if isinstance(spark_type, T.MapType):
-        return Map(to_kind(spark_type.keyType), to_kind(spark_type.valueType))
+        return Map(_to_kind(spark_type.keyType), _to_kind(spark_type.valueType))
     if isinstance(spark_type, T.StructType):
-        return to_fields(spark_type)
+        return _to_fields(spark_type)
     return spark_type.simpleString()
 
 
-def to_fields(struct: T.StructType) -> Struct:
+def _to_fields(struct: T.StructType) -> Struct:
     return Struct(
         tuple(
             Field(
                 column.name,
-                to_kind(column.dataType),
+                _to_kind(column.dataType),
                 required=not column.nullable and not is_computed(column),
             )
             for column in struct.fields

@@ -37,7 +37,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     :raises BadFileError: A file has other columns than declared, or is not of the format.
     :raises SourceUnreadableError: A footer could not be read.
     """
-    shapes = read_shapes(spark, source.format, entry)
+    shapes = _read_shapes(spark, source.format, entry)
     columns = source.columns
     if columns is None:
         columns, clashes = _merged(shapes)
@@ -425,7 +425,7 @@ class Shape:
         return _UNION in self.unknown.values()
 
 
-def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shape]:
+def _read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shape]:
     """Read the footers of parquet, ORC or Avro files, and group the files by their columns.
 
     One file of each group is shown to Spark; the others have the same text for a schema.

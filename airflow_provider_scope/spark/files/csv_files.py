@@ -185,7 +185,7 @@ def headers_of(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[
     :raises BadFileError: A header has a name twice, or an empty one.
     """
     options = {**_reader_options(source.options), "header": "false"}
-    lines = raw_lines(spark, entry.paths, options).where(f"{START} = 0")
+    lines = _raw_lines(spark, entry.paths, options).where(f"{START} = 0")
     lines = lines.select(FILE, "value", F.monotonically_increasing_id().alias("place"))
     paths: dict[str, list[str]] = {}
     for row in lines.groupBy(FILE).agg(F.min_by("value", "place").alias("header")).collect():
@@ -217,7 +217,7 @@ def _with_blank_records(
     record = f"{blanks}+" if is_alone else f"{blanks}*{_verbatim(separator)}{blanks}*"
     # A wide character has a byte 0, which no line of bytes shows as what it is.
     lines = (
-        raw_lines(spark, paths, options | _MULTI_LINE)
+        _raw_lines(spark, paths, options | _MULTI_LINE)
         if source.is_wide
         else text_files.lines_of(spark, paths)
     )
@@ -242,14 +242,14 @@ def _records_with_open_quote(
         line_sep = {"lineSep": options["linesep"]} if "linesep" in options else {}
         lines = listing.load(spark, "text", entry.paths, line_sep)
     else:
-        lines = raw_lines(spark, entry.paths, options)
+        lines = _raw_lines(spark, entry.paths, options)
     files = [row[FILE] for row in lines.where(quotes.leaves_open("value")).select(FILE).distinct().collect()]
     if not files:
         return {}
     before = csv_edges.lines_before_records(source.options)
     in_file = Window.partitionBy(FILE).orderBy(NUMBER)
     with in_order(spark):
-        lines = raw_lines(spark, [path_of(entry, file) for file in files], options)
+        lines = _raw_lines(spark, [path_of(entry, file) for file in files], options)
         lines = lines.select(FILE, "value", (number_in_file() - before).alias(NUMBER)).where(f"{NUMBER} > 0")
         lines = lines.where(f"contains(value, {literal(quotes.quote)})")
         lines = lines.withColumn("after", F.lead("value").over(in_file)).where(quotes.leaves_open("value"))
@@ -296,7 +296,7 @@ def _multi_line_records(
     that follows an open quote for one field.
     """
     is_plain = "linesep" not in options and not source.is_wide
-    lines = text_files.lines_of(spark, paths) if is_plain else raw_lines(spark, paths, options)
+    lines = text_files.lines_of(spark, paths) if is_plain else _raw_lines(spark, paths, options)
     ends = _line_ends(lines, quotes_of(spark, options), options.get("comment", ""))
     mixed = [file for file, end in ends.items() if is_plain and end.crlf and end.lf]
     if mixed:
@@ -531,7 +531,7 @@ def _verbatim(text: str) -> str:
     return "".join(rf"\x{{{ord(char):x}}}" for char in text)
 
 
-def raw_lines(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> DataFrame:
+def _raw_lines(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> DataFrame:
     """Read the lines that the parser takes for records, as they are: ``value``, ``FILE``, ``START``.
 
     With ``multiLine`` a record may have several of them.

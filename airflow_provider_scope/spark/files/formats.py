@@ -242,7 +242,7 @@ class Records:
         rows = rows.select(
             "*",
             F.expr(broken_rule(checks)).alias(RULE),
-            F.expr(broken_value(checks)).alias(VALUE),
+            F.expr(_broken_value(checks)).alias(VALUE),
         )
         raw = F.expr(f"CASE WHEN {RULE} IS NOT NULL THEN {self.record} END").alias(RAW)
         typed = [F.expr(f"CASE WHEN {RULE} IS NULL THEN {value} END").alias(name) for name, value in values]
@@ -323,7 +323,7 @@ def _text_of(field: T.StructField) -> str:
     if isinstance(field.dataType, T.BinaryType):
         return f"base64({name})"
     if isinstance(field.dataType, (T.StructType, T.ArrayType, T.MapType)):
-        return json_of_value(name)
+        return _json_of_value(name)
     return f"CAST({name} AS string)"
 
 
@@ -403,10 +403,10 @@ def json_of(*columns: str) -> str:
 
     :param columns: SQL of its columns.
     """
-    return json_of_value(f"struct({', '.join(columns)})")
+    return _json_of_value(f"struct({', '.join(columns)})")
 
 
-def json_of_value(value: str) -> str:
+def _json_of_value(value: str) -> str:
     """Write SQL of a struct, an array or a map as JSON, in the same way."""
     options = {
         "ignoreNullFields": "false",
@@ -422,7 +422,7 @@ def broken_rule(checks: Sequence[Check]) -> str:
     return _of_first_broken(checks, [check.rule_sql or literal(check.rule) for check in checks])
 
 
-def broken_value(checks: Sequence[Check]) -> str:
+def _broken_value(checks: Sequence[Check]) -> str:
     """Write SQL of the text that goes with the first rule that a record breaks."""
     return _of_first_broken(checks, [f"CAST({check.value} AS string)" for check in checks])
 
@@ -446,7 +446,7 @@ def fail_on_bad_record(rows: DataFrame, checks: Sequence[Check], record: str, fi
         return rows
     report = not_compiled(
         f"to_json(named_struct('file', {file}, 'rule', {broken_rule(checks)}, "
-        f"'value', left({broken_value(checks)}, {SHOWN}), 'record', left({record}, {SHOWN}), "
+        f"'value', left({_broken_value(checks)}, {SHOWN}), 'record', left({record}, {SHOWN}), "
         f"'hint', {_of_first_broken(checks, [literal(check.hint) for check in checks])}))"
     )
     passes = " AND ".join(f"coalesce({check.passes}, false)" for check in checks)

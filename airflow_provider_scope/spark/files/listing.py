@@ -59,7 +59,7 @@ SHOWN = 500
 """Characters that an error shows of a text: of a record, a line, a value, or a reader's own message."""
 
 
-def as_pattern(uri: str) -> str:
+def _as_pattern(uri: str) -> str:
     r"""Escape a path so that, read as a glob, it means that file alone: ``w_[x].csv`` -> ``w_\[x\].csv``.
 
     The option that switches globbing off (``__globPaths__=false``) is worse: in Spark 4.2 each path that
@@ -94,7 +94,7 @@ def load(
         # By `load`: the arguments of `csv` or `text` have defaults that win over the options.
         if group is together:
             with with_settings(spark, _LISTED_BY_DRIVER if all(map(_is_on_disk, group)) else {}):
-                data = reader.load([as_pattern(path) for path in group])
+                data = reader.load([_as_pattern(path) for path in group])
         else:
             data = reader.option("__globPaths__", "false").load(group)
         check_listed(data, group)
@@ -111,7 +111,7 @@ def union(frames: Sequence[DataFrame]) -> DataFrame:
 
 def for_inference(paths: Sequence[str]) -> list[str]:
     """List the paths from which columns are inferred: all but those that ``load`` has to read alone."""
-    together = [as_pattern(path) for path in paths if not _is_alone(path)]
+    together = [_as_pattern(path) for path in paths if not _is_alone(path)]
     return together or [*paths[:1]]
 
 
