@@ -335,11 +335,10 @@ class _Session(Engine):
             state = self._state()
             return target.write(transaction, self.rows, {} if state is None else {"state": state})
         with ExitStack() as block:
-            new = self._beyond(self.cursor, transaction.entry.seq).held(block)
+            new = self._reading(self.cursor, transaction.entry.seq).held(block)
             return target.write(transaction, new.rows, {} if new.state is None else {"state": new.state})
 
-    def _beyond(self, cursor: Cursor, seq: int) -> Reading:
-        """Return the rows that are new by the cursor."""
+    def _reading(self, cursor: Cursor, seq: int) -> Reading:
         first, end = (bound and bound.encode() for bound in cursor.bounds)
         cursor_slice = CursorSlice(self._before(), cursor.column, first, end, None, None)
         folder = f"{self.log.location}/boundary/{seq}"

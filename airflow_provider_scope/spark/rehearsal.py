@@ -51,8 +51,6 @@ _MAPPING = "delta.columnMapping.mode"
 
 
 class Findings:
-    """What was found in a batch."""
-
     def __init__(self) -> None:
         self.refusals: list[ScopeProviderError] = []
         """Why runs would fail, one after the other."""

@@ -56,8 +56,6 @@ _LONGEST, _LONG_BYTES = 38, 8
 
 
 class AvroColumns(NamedTuple):
-    """The columns of a file."""
-
     own: T.StructType
     """As the file has them; nanoseconds are whole numbers."""
     as_read: T.StructType
@@ -71,7 +69,7 @@ class AvroColumns(NamedTuple):
 
 
 class _LackedError(Exception):
-    """A type that Spark lacks."""
+    """Spark lacks a type; the message says why."""
 
 
 def canonical(text: str | None) -> str:

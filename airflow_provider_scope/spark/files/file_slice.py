@@ -89,7 +89,7 @@ def _commit(
 def _write(plan: Plan, target: Target, transaction: Transaction, data: DataFrame) -> int | None:
     with ExitStack() as block:
         rows, warned = counted(block, plan, data, transaction.entry.seq)
-        return target.write(transaction, rows, {**_notes(plan), **warned} or None)
+        return target.write(transaction, rows, {**_notes(plan), **warned})
 
 
 def _commit_sorted(plan: Plan, target: Target, transaction: Transaction) -> int | None:

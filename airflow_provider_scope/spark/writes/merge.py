@@ -405,7 +405,6 @@ class Merge:
 
     @property
     def table(self) -> DeltaTable:
-        """The table, in the session of the MERGE."""
         return DeltaTable.forPath(self.session, self.load.table)
 
     def stored(self, columns: Sequence[str], where: Column | None = None) -> DataFrame:
