@@ -22,7 +22,14 @@ from airflow_provider_scope.spark import databases, settings, user_sql
 from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.held import hold, read_once
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
-from airflow_provider_scope.spark.structs import column_of, in_type, row_hash, value_by_key, without_metadata
+from airflow_provider_scope.spark.structs import (
+    column_of,
+    in_type,
+    literal_rows,
+    row_hash,
+    value_by_key,
+    without_metadata,
+)
 from airflow_provider_scope.spark.user_sql import over_rows, selected
 from airflow_provider_scope.sql import quoted
 
@@ -450,9 +457,7 @@ class Reading:
             return stored.withColumn(_MARKS[0], self._in_own_type(F.col(_MARKS[0])))
         names = (*_MARKS, "_scope_n")
         rows = [dict(zip(names, loaded_row, strict=True)) for loaded_row in self.before.boundary_rows]
-        # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
-        literal = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{_BOUNDARY}>>")
-        return self.spark.range(1).select(F.inline(literal))
+        return literal_rows(self.spark, rows, _BOUNDARY)
 
     def _stored(self, folder: str) -> DataFrame:
         return self.spark.read.schema(_BOUNDARY).parquet(folder)

@@ -80,6 +80,15 @@ def to_mapping(struct: T.StructType) -> dict[str, str]:
     return {field.name: type_text(field.dataType) for field in struct}
 
 
+def literal_rows(spark: SparkSession, rows: Sequence[Mapping[str, object]], columns: str) -> DataFrame:
+    """Make rows of Python's values: ``createDataFrame`` would start a Python worker, half a second each.
+
+    :param columns: Names and types, as ``to_text`` writes them.
+    """
+    values = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{columns}>>")
+    return spark.range(1).select(F.inline(values))
+
+
 def without_metadata(rows: DataFrame) -> DataFrame:
     """Remove the metadata of the columns, except comments: their reader, or another table, wrote it.
 

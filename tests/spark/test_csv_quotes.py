@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError
 from airflow_provider_scope.spark.files.csv_files import quotes_of
-from airflow_provider_scope.spark.files.listing import literal_rows
+from airflow_provider_scope.spark.structs import literal_rows
 from airflow_provider_scope.sql import literal
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import pytest
 
 from airflow_provider_scope.spark.files import json_files
 from airflow_provider_scope.spark.files.formats import Source
-from airflow_provider_scope.spark.files.listing import literal_rows
-from airflow_provider_scope.spark.structs import to_struct
+from airflow_provider_scope.spark.structs import literal_rows, to_struct
 from tests.spark.reading_cases import CASES, NOT_CLOSED, VALUES, Case
 
 if TYPE_CHECKING:

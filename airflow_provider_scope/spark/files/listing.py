@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections import Counter
 from contextlib import nullcontext
@@ -122,15 +121,6 @@ def _is_on_disk(path: str) -> bool:
 def _is_alone(path: str) -> bool:
     # Hadoop takes a folder such as 10:30 for a URI once it looks for patterns: such a file is read alone.
     return bool(_GLOB_CHARACTERS.search(path)) and ":" in path.partition("://")[2]
-
-
-def literal_rows(spark: SparkSession, rows: Sequence[Mapping[str, object]], columns: str) -> DataFrame:
-    """Make rows of Python's values: ``createDataFrame`` would start a Python worker, half a second each.
-
-    :param columns: Names and types, as ``to_text`` writes them.
-    """
-    values = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{columns}>>")
-    return spark.range(1).select(F.inline(values))
 
 
 def in_order(spark: SparkSession) -> AbstractContextManager[None]:

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.columns import INFER
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.spark.files.listing import KEPT, Problem, bad_files, literal_rows
-from airflow_provider_scope.spark.structs import repeated_names
+from airflow_provider_scope.spark.files.listing import KEPT, Problem, bad_files
+from airflow_provider_scope.spark.structs import literal_rows, repeated_names
 from airflow_provider_scope.spark.values import Converted, convert
 from airflow_provider_scope.sql import literal, quoted
 

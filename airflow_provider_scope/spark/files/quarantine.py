@@ -38,7 +38,6 @@ from airflow_provider_scope.spark.files.listing import (
     KEPT,
     SHOWN,
     in_order,
-    literal_rows,
     path_of,
     place_of,
     union,
@@ -46,7 +45,7 @@ from airflow_provider_scope.spark.files.listing import (
 from airflow_provider_scope.spark.files.reading import naming_faults
 from airflow_provider_scope.spark.held import read_once
 from airflow_provider_scope.spark.shaping import is_computed
-from airflow_provider_scope.spark.structs import of_table, to_struct
+from airflow_provider_scope.spark.structs import literal_rows, of_table, to_struct
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:

@@ -37,7 +37,6 @@ from airflow_provider_scope.spark.files.listing import (
     Problem,
     bad_files,
     in_order,
-    literal_rows,
     load,
     path_of,
     place_of,
@@ -54,7 +53,7 @@ from airflow_provider_scope.spark.session import (
     unread_file,
     whole_text,
 )
-from airflow_provider_scope.spark.structs import to_struct
+from airflow_provider_scope.spark.structs import literal_rows, to_struct
 from airflow_provider_scope.sql import quoted
 from airflow_provider_scope.values import TEXT_FORMATS
 
@@ -304,7 +303,8 @@ def first_in_its_file(
             (first,) = rows.where(F.col(RULE) == record.rule).limit(1).collect()
     except (*SPARK_ERRORS, ScopeProviderError, ValueError):
         return record
-    return replace(record, value=_cut(first[VALUE]), record=_cut(first[RAW]), number=first[NUMBER])
+    value, raw = (text and text[:SHOWN] for text in (first[VALUE], first[RAW]))
+    return replace(record, value=value, record=raw, number=first[NUMBER])
 
 
 class _Failing(NamedTuple):
@@ -387,10 +387,6 @@ def first_failing(
         start, end = (start, middle) if failure(start, middle) else (middle, end)
     error = failure(start, end) if start < end else None
     return (start, error) if error else None
-
-
-def _cut(text: str | None) -> str | None:
-    return None if text is None else text[:SHOWN]
 
 
 @contextmanager

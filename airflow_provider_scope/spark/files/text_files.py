@@ -52,20 +52,17 @@ def check_bytes(spark: SparkSession, entry: OffsetEntry, source: Source, suspect
     :raises BadFileError: A file has bytes that its encoding does not know.
     """
     for part, alike in by_options(entry, source):
-        _check_bytes(spark, part, alike, [file for file in suspects if path_of(entry, file) in part.paths])
-
-
-def _check_bytes(spark: SparkSession, entry: OffsetEntry, source: Source, suspects: Sequence[str]) -> None:
-    if source.is_utf8:
-        line = F.first(F.expr(f"left(make_valid_utf8(value), {SHOWN})")).alias("line")
-        bad_lines = lines_of(spark, entry.paths).where("NOT is_valid_utf8(value)")
-        problems = [
-            Problem(row[FILE], "it has bytes that are not UTF-8", row.line, _ENCODING_HINT)
-            for row in bad_lines.groupBy(FILE).agg(line).collect()
-        ]
-    else:
-        # Other encodings cannot be read by lines here; in them, a replacement character as such is very rare.
-        fault = f"it has bytes that are not {source.encoding}"
-        problems = [Problem(file, fault, hint=_ENCODING_HINT) for file in suspects]
-    if problems:
-        raise bad_files(entry, problems if source.is_multi_line else with_lines(spark, entry, problems))
+        if alike.is_utf8:
+            line = F.first(F.expr(f"left(make_valid_utf8(value), {SHOWN})")).alias("line")
+            bad_lines = lines_of(spark, part.paths).where("NOT is_valid_utf8(value)")
+            problems = [
+                Problem(row[FILE], "it has bytes that are not UTF-8", row.line, _ENCODING_HINT)
+                for row in bad_lines.groupBy(FILE).agg(line).collect()
+            ]
+        else:
+            # Other encodings cannot be read by lines here; in them, a replacement character as such is rare.
+            fault = f"it has bytes that are not {alike.encoding}"
+            files = [file for file in suspects if path_of(entry, file) in part.paths]
+            problems = [Problem(file, fault, hint=_ENCODING_HINT) for file in files]
+        if problems:
+            raise bad_files(part, problems if alike.is_multi_line else with_lines(spark, part, problems))
