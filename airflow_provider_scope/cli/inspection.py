@@ -117,7 +117,7 @@ def _status_facts(view: LogView, target: Target) -> dict[str, Any]:
     commit = view.last_commit
     return {
         "pipeline": view.pipeline.pipeline if view.pipeline else None,
-        "table_id": view.table.identity.table_id if view.table.identity else None,
+        "table_id": view.table.table_id,
         "table_version": view.table.version if view.table.identity else None,
         "newest_batch_in_table": view.table.txn,
         "logged": view.next_seq,

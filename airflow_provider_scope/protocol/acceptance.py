@@ -145,13 +145,9 @@ class _Reading:
         return self.view.location
 
     @property
-    def txn(self) -> int:
-        return -1 if self.view.table.txn is None else self.view.table.txn
-
-    @property
     def waiting(self) -> tuple[OffsetEntry, ...]:
         """The open batches that somebody could still commit."""
-        return tuple(entry for entry in self.view.open if entry.seq > self.txn)
+        return tuple(entry for entry in self.view.open if entry.seq > self.view.table.newest_batch)
 
     @property
     def is_refreshing(self) -> bool:
@@ -290,7 +286,7 @@ def _consequences_by_state(reading: _Reading) -> Consequences:
     return Consequences(
         table=table_state,
         newest_commit=view.newest_commit,
-        needs_transaction=reading.txn < view.newest_commit,
+        needs_transaction=table_state.newest_batch < view.newest_commit,
         rolled_back=tuple(record for record in lost if record.seq >= (view.overwrite_start or 0)),
         open_rolled_back=tuple(rolled_back),
         seen_version=_seen_version(table_state, in_table),
@@ -342,7 +338,7 @@ def _consequences_by_history(reading: _Reading) -> Consequences:
     return Consequences(
         table=table_state,
         newest_commit=view.newest_commit,
-        needs_transaction=reading.txn < view.newest_commit,
+        needs_transaction=table_state.newest_batch < view.newest_commit,
         rolled_back=lost,
         open_rolled_back=tuple(sorted([*opened.rolled_back, *opened.undecidable])),
         seen_version=_seen_version(table_state, opened.versions),
@@ -418,7 +414,7 @@ def _is_about_another_table(reading: _Reading, jobs: _Jobs) -> bool:
     and the rows of that time.
     """
     table_state, expected = reading.view.table, reading.view.baseline[0]
-    if expected and table_state.identity and expected.table_id != table_state.identity.table_id:
+    if expected and expected.table_id != table_state.table_id:
         return jobs.before is not None
     newest = max((restore.version for restore in table_state.restores), default=-1)
     return any(version < newest for version in jobs.decided)
@@ -536,8 +532,7 @@ def _doubled_from_before(reading: _Reading, records: Sequence[CommitRecord], sta
     count as replaced by the refresh, which is not in this table.
     """
     log, table_state = reading.log, reading.view.table
-    table_id = table_state.identity.table_id if table_state.identity else None
-    if not any(r.table and r.table.table_id != table_id for r in records[:1]):
+    if not any(r.table and r.table.table_id != table_state.table_id for r in records[:1]):
         return set()
     entries = {
         seq: log.find_offset(seq)
@@ -567,10 +562,8 @@ def _names_of(log: CheckpointLog, records: Iterable[CommitRecord]) -> set[str]:
 
 def _is_rolled_back(record: CommitRecord, table_state: TableState) -> bool:
     """Whether a RESTORE took the rows of a recorded batch out of the table that it was loaded into."""
-    is_same_table = (
-        record.table and table_state.identity and record.table.table_id == table_state.identity.table_id
-    )
-    return bool(is_same_table) and has_lost_rows(record, table_state)
+    is_same_table = record.table is not None and record.table.table_id == table_state.table_id
+    return is_same_table and has_lost_rows(record, table_state)
 
 
 def _set_back_below(table: str, oldest: CommitRecord, vacuumed: int) -> BatchOutcomeUnknownError:

@@ -91,6 +91,15 @@ class TableState:
     oldest: int = 0
     """The version from which on no commit is missing in the table's log, as far as it was looked at."""
 
+    @property
+    def table_id(self) -> str | None:
+        return self.identity.table_id if self.identity else None
+
+    @property
+    def newest_batch(self) -> int:
+        """The number of the newest transaction; -1 if there is none."""
+        return -1 if self.txn is None else self.txn
+
 
 MISSING_TABLE = TableState(None, -1, None, {})
 
@@ -233,17 +242,16 @@ def check_transaction(
     :raises TableBehindLogError: It is behind.
     :raises TableAheadOfLogError: It is ahead.
     """
-    txn = -1 if table_state.txn is None else table_state.txn
-    if txn < newest_commit:
+    if table_state.newest_batch < newest_commit:
         raise _diverged(
             TableBehindLogError,
             f"The table {location} holds batch {_or_none(table_state.txn)} as its newest, but batch "
             f"{newest_commit} was committed to it.",
         )
-    if txn > newest_entry:
+    if table_state.newest_batch > newest_entry:
         raise _diverged(
             TableAheadOfLogError,
-            f"The table {location} holds batch {txn}, but the log in {checkpoint} ends at batch "
+            f"The table {location} holds batch {table_state.txn}, but the log in {checkpoint} ends at batch "
             f"{newest_entry}: it is an older copy, or records were deleted.",
             do="bring back the checkpoint's newest copy. If there is none, "
             f"{load_again(checkpoint, NEW_LOG)}",
@@ -363,9 +371,8 @@ def outcomes(
     committed: list[tuple[OffsetEntry, CommittedBatch]] = []
     waiting: list[OffsetEntry] = []
     unclear: list[OffsetEntry] = []
-    txn = -1 if table_state.txn is None else table_state.txn
     for entry in entries:
-        if entry.seq > txn:
+        if entry.seq > table_state.newest_batch:
             waiting.append(entry)
         elif entry.seq in rolled_back_batches:
             # The record keeps the acceptance's version: newer ones may hold batches still to be recorded.
@@ -379,7 +386,7 @@ def outcomes(
 
 def is_given_up(seq: int, table_state: TableState, rolled_back_batches: Collection[int] = ()) -> bool:
     """Return whether a batch is in the table without its rows, so that its files count as not loaded."""
-    if table_state.txn is None or seq > table_state.txn:
+    if seq > table_state.newest_batch:
         return False
     return seq in rolled_back_batches or (
         seq in table_state.committed and table_state.committed[seq].abandoned
@@ -445,11 +452,10 @@ class Chain:
 
 def recorded_states(records: Iterable[CommitRecord], table_state: TableState) -> dict[int, str | None]:
     """Return the versions of this table whose state a record tells."""
-    table_id = table_state.identity.table_id if table_state.identity else None
     return {
         record.table_version: record.state
         for record in records
-        if not record.abandoned and record.table and record.table.table_id == table_id
+        if not record.abandoned and record.table and record.table.table_id == table_state.table_id
     }
 
 

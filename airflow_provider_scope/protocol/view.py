@@ -306,7 +306,7 @@ def rows_in_table(
             is_out = commit.abandoned or recovery.rolled_back(commit, table_state.restores) is True
         else:
             is_shown = table_state.oldest == 0 and not log.attempts(seq)
-            is_out = table_state.txn is None or seq > table_state.txn or is_shown
+            is_out = seq > table_state.newest_batch or is_shown
         if is_out:
             continue
         entry = log.offset(seq)
@@ -318,13 +318,9 @@ def rows_in_table(
 
 def has_lost_rows(record: CommitRecord, table_state: TableState) -> bool:
     """Return whether the rows of a recorded batch are no longer in the table, as far as its log tells."""
-    if (
-        table_state.identity is None
-        or record.table is None
-        or record.table.table_id != table_state.identity.table_id
-    ):
+    if record.table is None or record.table.table_id != table_state.table_id:
         return True
-    if table_state.txn is None or record.seq > table_state.txn or record.table_version > table_state.version:
+    if record.seq > table_state.newest_batch or record.table_version > table_state.version:
         return True  # the table was set back to an older copy
     return (
         recovery.rolled_back(CommittedBatch(record.table_version, None, None), table_state.restores) is True

@@ -113,7 +113,7 @@ class ScopeRunner(Engine):
         tail = self.log.tail()
         newest = tail.committed[-1] if tail.committed else -1
         # A pipeline that Spark ran before has batches whose transaction is in the table.
-        txn = max(newest, -1 if state.txn is None else state.txn)
+        txn = max(newest, state.newest_batch)
         committed: dict[int, CommittedBatch] = {}
         beyond: dict[int, CommittedBatch] = {}
         running: int | None = None
