@@ -321,7 +321,7 @@ def _check_intervals(
         )
     elif request.where is None and log.pipeline() is None:
         beside = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
-        source.check_not_loaded_before(beside, audit_files(beside, ingest.checkpoint), clock.now_ms())
+        source.check_not_loaded_before(beside, audit_files(beside, ingest.checkpoint))
 
 
 def _after(

@@ -142,7 +142,7 @@ class Source(ABC):
         """
         return False
 
-    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
+    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles) -> None:
         """Refuse to begin an interval of which ``mode="incremental"`` has loaded something.
 
         :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.

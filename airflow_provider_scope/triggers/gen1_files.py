@@ -180,7 +180,7 @@ def loaded_files(
     log = open_log(location, Checkpoint(location=location), storage_conn_id=conn_id, connection=connection)
     if log.pipeline() is None:
         log = open_log(location, Checkpoint(), storage_conn_id=conn_id, connection=connection)
-    view = read_loaded(log, audit_files(log, Checkpoint()), roots, now_ms())
+    view = read_loaded(log, audit_files(log, Checkpoint()), roots)
     for entry in view.open:
         view.seen.remove(entry.slice.audited)
     return view.seen, lambda files: dbt_scope.not_loaded(log, view, files, Tally())

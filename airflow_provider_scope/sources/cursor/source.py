@@ -140,7 +140,7 @@ class CursorRows(Source):
         """
         cursor_state.decode(entry.slice.before, f"batch {entry.seq} of {self.log.location}")
 
-    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:  # noqa: ARG002
+    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles) -> None:  # noqa: ARG002
         """Refuse to begin an interval that ``mode="incremental"`` has loaded already.
 
         :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.

@@ -121,7 +121,7 @@ class Files(Source):
         """Record what dbt-scope has loaded, unless all of that goes."""
         return not request.replaces_table and dbt_scope.take_over(self.log, view, self.roots, new_id, now_ms)
 
-    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles, now_ms: int) -> None:
+    def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles) -> None:
         """Refuse to begin an interval of which ``mode="incremental"`` or dbt-scope has loaded files.
 
         :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
@@ -130,7 +130,7 @@ class Files(Source):
         window = self.window
         if window is None:
             return
-        view = read_loaded(log, audit, self.roots, now_ms)
+        view = read_loaded(log, audit, self.roots)
         doubled = sorted(path for path, (modified_ms, *_) in view.seen.items() if modified_ms in window)
         if doubled:
             raise InputError(
@@ -293,7 +293,7 @@ class _NoTable:
         return MISSING_TABLE
 
 
-def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], now_ms: int) -> LogView:
+def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str]) -> LogView:
     """Read the log of a pipeline, with what its first run would take over from dbt-scope.
 
     :param log: Nothing is written: from now on its records stay in memory.
@@ -303,5 +303,6 @@ def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], now
     log.storage = InMemory(log.storage)
     while True:
         view = read_log(log, cast("Engine", _NoTable()), log.location, audit)
-        if not (view.is_first and dbt_scope.take_over(log, view, roots, lambda: log.location, now_ms)):
+        # Of a takeover that nobody keeps, neither the id nor the time matters.
+        if not (view.is_first and dbt_scope.take_over(log, view, roots, lambda: log.location, now_ms=0)):
             return view
