@@ -123,13 +123,7 @@ _WIDER = {
 """Conversions that keep every value exactly."""
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
-_WIDENS = {
-    "tinyint": ("smallint", "int", "bigint", "double"),
-    "smallint": ("int", "bigint", "double"),
-    "int": ("bigint", "double"),
-    "float": ("double",),
-    "date": ("timestamp_ntz",),
-}
+_WIDENS = {kind: tuple(target for target in targets if target != "float") for kind, targets in _WIDER.items()}
 """Types to which Delta widens a column without rewriting its files, besides decimals."""
 _DECIMAL_FROM = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
 """Digits that a decimal needs before its point, so that Delta can widen a column of integers to it."""

@@ -86,7 +86,9 @@ class Merge:
 
     def __post_init__(self) -> None:
         """Check the fields together; values that are templates are let through."""
-        self._check_sort()
+        if _check_sort(self.dedup_sort) and not self.primary_key:
+            expected = "None without primary_key, which identifies rows"
+            raise validation.bad("dedup_sort", self.dedup_sort, expected)
         self._check_sequence()
         if self.strategy in {"upsert", "insert-only"}:
             if not self.primary_key:
@@ -100,11 +102,6 @@ class Merge:
                     f"none with strategy={self.strategy!r}",
                     "leave it out; or use strategy='delete-insert', which deletes by it",
                 )
-
-    def _check_sort(self) -> None:
-        sort = self.dedup_sort
-        if _check_sort(sort) and not self.primary_key:
-            raise validation.bad("dedup_sort", sort, "None without primary_key, which identifies rows")
 
     def _check_sequence(self) -> None:
         sequence, days = self.sequence_by, self.tombstone_retention_days

@@ -97,7 +97,7 @@ class CheckpointLog:
     def begin(self, pipeline: str, table: TableState) -> Pipeline:
         """Create ``pipeline.json`` for the table as it is now; give the one that is there.
 
-        :param pipeline: The UUID, if this is the one.
+        :param pipeline: Its UUID, if it is this call that creates it.
         """
         version = table.version if table.identity else None
         return self.put_pipeline(Pipeline(pipeline=pipeline, table=table.identity, table_version=version))
@@ -123,7 +123,7 @@ class CheckpointLog:
         """
         record = self.find_commit(seq)
         if record is None:
-            raise self._missing_or_purged(f"commits/{seq:020}", seq)
+            raise self._missing_or_purged(self._path(CommitRecord.PATH.format(seq=seq)), seq)
         return record
 
     def put_commit(self, record: CommitRecord) -> CommitRecord:
@@ -149,11 +149,9 @@ class CheckpointLog:
 
     def use_quarantine(self, table: str) -> list[str]:
         """Record that a table takes what cannot be loaded, and give all that ever did, that one last."""
-        while True:
-            used = self.quarantines()
-            if used and used[-1] == table:
-                return used
+        while (used := self.quarantines())[-1:] != [table]:
             self.put(QuarantineUse(number=len(used), table=table))
+        return used
 
     # ---- offsets/ ------------------------------------------------------------------------------
 
@@ -191,7 +189,7 @@ class CheckpointLog:
         return self.find_offset(0) is not None or self.vacuumed_below() > 0
 
     def find_offset(self, seq: int) -> OffsetEntry | None:
-        path = self._path(f"offsets/{seq:020}")
+        path = self._offset_path(seq)
         data = self.storage.read(path)
         return None if data is None else records.decode_offset(path, data, seq)
 
@@ -202,7 +200,7 @@ class CheckpointLog:
         """
         entry = self.find_offset(seq)
         if entry is None:
-            raise self._missing_or_purged(f"offsets/{seq:020}", seq)
+            raise self._missing_or_purged(self._offset_path(seq), seq)
         return entry
 
     def put_offset(self, entry: OffsetEntry) -> OffsetEntry:
@@ -211,11 +209,11 @@ class CheckpointLog:
         :raises RecordsVacuumedError: Other runs have used its number, and it was purged: the number is free
             again, and what is there is void.
         """
-        path = self._path(f"offsets/{entry.seq:020}")
+        path = self._offset_path(entry.seq)
         data = records.encode_offset(entry)
         stored = self._put_bytes(path, data, entry.seq)
         if entry.seq < self.vacuumed_below():
-            raise self._missing_or_purged(f"offsets/{entry.seq:020}", entry.seq)
+            raise self._missing_or_purged(path, entry.seq)
         return entry if stored == data else records.decode_offset(path, stored, entry.seq)
 
     # ---- vacuumed/ -----------------------------------------------------------------------------
@@ -255,9 +253,9 @@ class CheckpointLog:
         :raises CheckpointGapError: A number is missing: what became of that job is not known.
         """
         attempts: list[Attempt] = []
-        while attempt := self._attempt(seq, len(attempts)):
+        while attempt := self.find(Attempt, seq=seq, number=len(attempts)):
             attempts.append(attempt)
-        if self._attempt(seq, len(attempts) + 1):
+        if self.find(Attempt, seq=seq, number=len(attempts) + 1):
             raise CheckpointGapError(
                 f"Attempt {len(attempts)} of batch {seq} is missing in {self._path('attempts')}; a later one "
                 "is there.",
@@ -266,9 +264,6 @@ class CheckpointLog:
                 "running",
             )
         return attempts
-
-    def _attempt(self, seq: int, number: int) -> Attempt | None:
-        return self.find(Attempt, seq=seq, number=number)
 
     def has_attempts(self) -> bool:
         """Return whether any batch was ever run as a job."""
@@ -300,7 +295,9 @@ class CheckpointLog:
         :raises CheckpointCorruptError: It is not what was written under this name.
         """
         path = self._path(f"taken_over/{name}.parquet")
-        data = self._read(path)
+        data = self.storage.read(path)
+        if data is None:
+            raise _missing_record(path)
         if takeover.digest(data) != name:
             raise records.corrupt(path, "was changed after it was written")
         return data
@@ -310,25 +307,22 @@ class CheckpointLog:
     def _path(self, name: str) -> str:
         return f"{self.location}/{name}"
 
+    def _offset_path(self, seq: int) -> str:
+        return self._path(f"offsets/{seq:020}")
+
     def _numbers(self, folder: str) -> list[int]:
         names = self.storage.names(self._path(folder))
         return [int(name) for name in names if _NUMBER.fullmatch(name)]
 
-    def _missing_or_purged(self, name: str, seq: int) -> CheckpointError:
+    def _missing_or_purged(self, path: str, seq: int) -> CheckpointError:
         below = self.vacuumed_below()
         if seq >= below:
-            return _missing_record(self._path(name))
+            return _missing_record(path)
         return RecordsVacuumedError(
-            f"The record {self._path(name)} was purged by `airflow scope vacuum`, with all below {below}.",
+            f"The record {path} was purged by `airflow scope vacuum`, with all below {below}.",
             kept="the table and all other records",
             do="run again: the next run continues from the newer records",
         )
-
-    def _read(self, path: str) -> bytes:
-        data = self.storage.read(path)
-        if data is None:
-            raise _missing_record(path)
-        return data
 
     def _put_bytes(self, path: str, data: bytes, seq: int | None = None) -> bytes:
         """Create a record, and give the one that is there.
@@ -351,7 +345,7 @@ class CheckpointLog:
             if existing is not None:
                 return existing
             if seq is not None and seq < self.vacuumed_below():
-                raise self._missing_or_purged(path.removeprefix(f"{self.location}/"), seq) from None
+                raise self._missing_or_purged(path, seq) from None
             raise
 
 

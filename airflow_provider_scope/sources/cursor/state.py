@@ -145,27 +145,38 @@ def check_column(state: CursorState | None, cursor: Cursor, where: str) -> None:
 
     :raises CursorError: The state is such a one.
     """
-    if state and state.column.lower() != cursor.column.lower():
-        raise CursorError(
+    if state is None:
+        return
+    if state.column.lower() != cursor.column.lower():
+        raise _other_setting(
             f"The last value in {where} belongs to the column {state.column!r}, and cursor.column is now "
             f"{cursor.column!r}: it is not known which of its values are loaded.",
-            kept="the table and all records; nothing was written",
-            do=f"set cursor.column to {state.column!r} again; or run the task once with full_refresh=True",
+            f"cursor.column to {state.column!r}",
         )
-    if state and state.func and state.func != cursor.last_value_func:
-        raise CursorError(
+    if state.func and state.func != cursor.last_value_func:
+        raise _other_setting(
             f"The last value in {where} was found with last_value_func={state.func!r}, and it is now "
             f"{cursor.last_value_func!r}: it is not known which values are loaded on that side.",
-            kept="the table and all records; nothing was written",
-            do=f"set last_value_func={state.func!r} again; or run the task once with full_refresh=True",
+            f"last_value_func={state.func!r}",
         )
-    if state and (state.per or "").lower() != (cursor.per or "").lower():
-        raise CursorError(
+    if (state.per or "").lower() != (cursor.per or "").lower():
+        raise _other_setting(
             f"The last values in {where} are known with cursor.per={state.per!r}, and it is now "
             f"{cursor.per!r}: it is not known which rows of a group are loaded.",
-            kept="the table and all records; nothing was written",
-            do=f"set cursor.per={state.per!r} again; or run the task once with full_refresh=True",
+            f"cursor.per={state.per!r}",
         )
+
+
+def _other_setting(message: str, before: str) -> CursorError:
+    """Make the error for a cursor that is not the one of the state.
+
+    :param before: The setting of the state.
+    """
+    return CursorError(
+        message,
+        kept="the table and all records; nothing was written",
+        do=f"set {before} again; or run the task once with full_refresh=True",
+    )
 
 
 def compared_by(cursor: Cursor) -> str:
@@ -204,16 +215,14 @@ def check_dedup(state: CursorState | None, cursor: Cursor, where: str) -> None:
 
     :raises CursorError: ``dedup_key`` has changed.
     """
-    now = compared_by(cursor)
-    if state is None or state.dedup in (None, now) or not cursor.compares:
+    if state is None or state.dedup in (None, compared_by(cursor)) or not cursor.compares:
         return
-    others = {"*": "dedup_key=None", "[]": 'dedup_key=() or range_start="open"'}
-    before = others.get(state.dedup, f"dedup_key=({state.dedup[1:-1]},)")
-    raise CursorError(
+    settings = {"*": "dedup_key=None", "[]": 'dedup_key=() or range_start="open"'}
+    before = settings.get(state.dedup, f"dedup_key=({state.dedup[1:-1]},)")
+    raise _other_setting(
         f"The rows at the last value in {where} are known with {before}, and cursor.dedup_key is "
         f"now {cursor.dedup_key!r}: it is not known which of them are loaded.",
-        kept="the table and all records; nothing was written",
-        do=f"set {before} again; or run the task once with full_refresh=True",
+        before,
     )
 
 

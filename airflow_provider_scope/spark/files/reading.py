@@ -13,6 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 from airflow_provider_scope import sql as sql_text
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError
 from airflow_provider_scope.failures import kind_of
+from airflow_provider_scope.sources.files.spec import VIRTUAL_COLUMNS
 from airflow_provider_scope.spark import storage, user_sql
 from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.files import columnar, csv_files, json_files, partitions, text_files
@@ -67,13 +68,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.plan import Plan
 
 
-VIRTUAL = {
-    "source_file_uri": "string",
-    "source_file_length": "bigint",
-    "source_file_created": "timestamp",
-    "source_file_modified": "timestamp",
-}
-"""Virtual columns, with their types."""
 _FORMATS: dict[str, Callable[[SparkSession, OffsetEntry, Source], list[Records]]] = {
     "csv": csv_files.records,
     "json": json_files.records,
@@ -115,7 +109,7 @@ def source_for(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Source:
     if metadata is None:
         return source
     words = sql_text.words(plan.sql)
-    names = {name: kind for name, kind in VIRTUAL.items() if name in words}
+    names = {name: kind for name, kind in VIRTUAL_COLUMNS.items() if name in words}
     virtual = to_struct({**plan.partition_columns, **plan.rescued, **names})
 
     def over_none(columns: T.StructType) -> DataFrame:
@@ -150,7 +144,7 @@ def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -
     for name in plan.rescued:
         if name not in data.columns:
             data = data.withColumn(name, F.lit(None).cast("string"))
-    virtual_names = [name for name in VIRTUAL if name in sql_text.words(plan.sql)]
+    virtual_names = [name for name in VIRTUAL_COLUMNS if name in sql_text.words(plan.sql)]
     of_paths = to_struct(plan.partition_columns)
     partitions.check_names(of_paths, data.columns)
     if virtual_names or of_paths.fields:
