@@ -78,6 +78,7 @@ def to_merge(segments: Sequence[Segment], rows: int, fan_out: int) -> int:
 LEFTOVER_MS = 7 * 24 * 3_600_000
 """How old a temporary file or a plan must be: a run that is going on may still have a younger one."""
 
+_NUMBER = re.compile(r"\d{20}")
 _RECORD = re.compile(r"(offsets|commits|vacuumed)/(\d{20})")
 _SEGMENT = re.compile(r"seen/((\d{20})(?:-\d+)?)/([^/]+)")
 _TEMPORARY = re.compile(r"(?:.*/)?\.[0-9a-f]{32}\.tmp")
@@ -86,6 +87,8 @@ _PLAN = re.compile(r"(?:intervals/[^/]+/)?plans/[^/]+")
 
 RECORDS = ("offsets", "commits")
 """The folders of the records that are numbered by batch, and purged."""
+_DELETED = (*RECORDS, "vacuumed", "superseded segments", "boundary rows", "temporary files", "plans")
+"""Kinds of files, in the order of deletion."""
 
 WHY_KEPT = {
     "seen": "only the segments say which files purged batches loaded",
@@ -157,8 +160,12 @@ class Group:
 
     kind: str
     files: tuple[FileEntry, ...]
-    numbers: tuple[int, ...] = ()
-    """The batches of these records, in order."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """The batches of these records, in order; none if they are other files."""
+        names = (file.path.rpartition(f"/{self.kind}/")[2] for file in self.files if self.kind in RECORDS)
+        return [int(name) for name in names if _NUMBER.fullmatch(name)]
 
     @property
     def size_bytes(self) -> int:
@@ -185,9 +192,7 @@ def purgeable(
     :param now_ms: The time, in milliseconds since 1970.
     :param boundary: Which folders of boundary rows are needed; None keeps all.
     """
-    kinds = ["offsets", "commits", "vacuumed", "superseded segments", "boundary rows"]
-    kinds += ["temporary files", "plans"]
-    purged: dict[str, list[FileEntry]] = {kind: [] for kind in kinds}
+    purged: dict[str, list[FileEntry]] = {kind: [] for kind in _DELETED}
     kept: dict[str, list[FileEntry]] = {}
     for file in sorted(files, key=lambda file: file.path):
         name = file.path.removeprefix(f"{location}/")
@@ -207,16 +212,11 @@ def purgeable(
             kind = "plans"
         folder = name.split("/")[0] if "/" in name else ""
         (purged[kind] if kind else kept.setdefault(folder, [])).append(file)
-    return _groups(purged, location), _groups(kept, location)
+    return _groups(purged), _groups(kept)
 
 
-def _groups(files_by_kind: dict[str, list[FileEntry]], location: str) -> list[Group]:
-    groups = []
-    for kind, files in files_by_kind.items():
-        names = (file.path.removeprefix(f"{location}/") for file in files if kind in RECORDS)
-        numbers = tuple(int(record[2]) for name in names if (record := _RECORD.fullmatch(name)))
-        groups += [Group(kind, tuple(files), numbers)] if files else []
-    return groups
+def _groups(files_by_kind: dict[str, list[FileEntry]]) -> list[Group]:
+    return [Group(kind, tuple(files)) for kind, files in files_by_kind.items() if files]
 
 
 def _is_superseded(segment: re.Match[str], epoch: str, chain: Sequence[Segment]) -> bool:

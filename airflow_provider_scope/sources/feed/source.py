@@ -188,7 +188,7 @@ class ChangeRows(Source):
     """Whether columns of the source are those of the target that have their names."""
     check_columns: Callable[[Struct], None] | None = None
     """Refuses columns that do not fit the target; None if `sql` may give other ones than the source has."""
-    _source_log: SourceLog | None = field(default=None, init=False)
+    source_log: SourceLog = field(init=False, repr=False, compare=False)
     """The source's log, as it was when ``read_source_log`` read it."""
 
     @property
@@ -202,18 +202,15 @@ class ChangeRows(Source):
 
     @property
     def says_from_when(self) -> bool:
-        """Whether the user said where to begin."""
         return self.spec.start_version is not None or self.start_ms is not None
 
     def begin_report(self, now_ms: int) -> RunReport:
-        """Start a report that names the table."""
         return RunReport(roots=(self.table,), now_ms=now_ms)
 
     def check(self, entry: OffsetEntry) -> None:
         """Refuse an entry of another load, and one whose state cannot be read.
 
         :raises ChangeFeedError: It has another identifier.
-        :raises CheckpointCorruptError: The state cannot be read.
         """
         where = f"batch {entry.seq} of {self.place}"
         feed_state.decode(entry.slice.before, where)
@@ -271,7 +268,7 @@ class ChangeRows(Source):
 
         :raises SourceNotFoundError: There is no table.
         """
-        self._source_log = SourceLog.of(self.table, self.storage)
+        self.source_log = SourceLog.of(self.table, self.storage)
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> OneSlice:
         """Return the next slice, if there are new versions."""
@@ -416,14 +413,6 @@ class ChangeRows(Source):
 
     def _commits_after(self, version: int) -> list[SourceCommit]:
         return [self.source_log.needed(number) for number in range(version + 1, self.source_log.newest + 1)]
-
-    @property
-    def source_log(self) -> SourceLog:
-        """The source's log; ``read_source_log`` reads it."""
-        if self._source_log is None:
-            msg = "the source was not looked at"
-            raise TypeError(msg)
-        return self._source_log
 
     def _end(self) -> int:
         if self.spec.end_version is None:

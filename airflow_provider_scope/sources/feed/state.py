@@ -183,7 +183,7 @@ def feed_start(commits: Sequence[SourceCommit], newest: Metadata) -> FeedStart:
         has_feed = commit.metadata.has_feed if commit.metadata else has_feed
         if has_feed and had_feed is False:
             first = enabled = commit.version
-        elif has_feed and commit.operation.upper().startswith(_BEGINS):
+        elif has_feed and commit.begins:
             first = commit.version
         elif has_feed is False:
             first = enabled = None
