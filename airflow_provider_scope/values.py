@@ -288,12 +288,10 @@ def counted(number: int, singular: str, plural: str = "") -> str:
 
 def duration_text(milliseconds: int) -> str:
     """Format a duration in its two largest units: ``3 d 4 h``."""
-    seconds = max(0, milliseconds) // 1000
-    units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")]
-    parts = [
-        (seconds // size % limit, unit)
-        for (size, unit), limit in zip(units, (10**9, 24, 60, 60), strict=True)
-    ]
+    minutes, seconds = divmod(max(0, milliseconds) // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
     first = next((i for i, (value, _) in enumerate(parts) if value), len(parts) - 1)
     return " ".join(f"{value:,} {unit}" for value, unit in parts[first : first + 2] if value) or "0 s"
 
@@ -384,7 +382,6 @@ class WithoutFiles:
 
     @property
     def size_bytes(self) -> int:
-        """Not known: 0."""
         return 0
 
     @property

@@ -192,7 +192,7 @@ class JobWait(Generic[_J]):
                 self.report(f"the job {job_id}: {state}")
             if (job is None and self.forgets_ended) or (job and outcome(job) != "waiting"):
                 return job
-            submitted = (job.submitted_at_ms or 0) / 1000 if job and job.submitted_at_ms else began
+            submitted = job.submitted_at_ms / 1000 if job and job.submitted_at_ms else began
             deadline = submitted + self.timeout_seconds
             if self.deadline is not None:
                 deadline = min(deadline, self.deadline)

@@ -40,7 +40,6 @@ class DeltaCommit:
 
     @property
     def is_restore(self) -> bool:
-        """Whether the commit brought an earlier version of the table back."""
         return is_restore(self.operation)
 
     @property

@@ -101,7 +101,6 @@ class SeenFiles(History):
         ]
 
     def find(self, paths: Sequence[str]) -> Seen:
-        """Look for many of them at once."""
         statuses: Seen = {}
         for first in range(0, len(paths), LISTED_AT_ONCE):
             part = _column(paths[first : first + LISTED_AT_ONCE], pa.string())
@@ -277,7 +276,7 @@ class Segments:
         """
         tables: list[pq.ParquetFile] = []
         for _ in range(LISTINGS_AT_MOST):
-            for segment in self._chain(epoch, start)[0]:
+            for segment in self.chain(epoch, start):
                 table = self._file(epoch, segment)
                 if table is None:
                     break

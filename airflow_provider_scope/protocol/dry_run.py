@@ -99,13 +99,11 @@ class InMemory:
         return self.storage.walk(root)
 
     def names(self, folder: str) -> list[str]:
-        """List what is stored and what was written."""
         written = self.written[folder]
         stored = {name for name in self.storage.names(folder) if name not in written}
         return sorted(stored | {name for name, data in written.items() if data is not None})
 
     def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
-        """Read what was written, else what is stored."""
         folder, _, name = path.rpartition("/")
         if name not in self.written[folder]:
             return self.storage.read(path, at_most)

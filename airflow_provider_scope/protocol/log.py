@@ -434,7 +434,6 @@ class Tail:
 
     @property
     def newest(self) -> OffsetEntry | None:
-        """The newest entry; None if there is none."""
         return self.entry(self.logged[-1]) if self.logged else None
 
     @property

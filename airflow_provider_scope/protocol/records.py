@@ -376,7 +376,6 @@ class OffsetEntry:
 
     @property
     def paths(self) -> list[str]:
-        """The paths of these files."""
         return [file.path for file in self.files]
 
     def with_files(self, paths: Container[str]) -> OffsetEntry:
@@ -386,7 +385,6 @@ class OffsetEntry:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to read, as far as the source tells."""
         return self.slice.size_bytes
 
     @property
@@ -459,7 +457,7 @@ class Acceptance:
     table: TableIdentity | None
     """None: it was gone, and the next batch, which replaces all rows, makes a new one."""
     table_version: int
-    rolled_back: tuple[int, ...] = field(default=())
+    rolled_back: tuple[int, ...] = ()
     """Open batches whose rows a RESTORE had taken out: they are recorded as abandoned."""
     state: str | None = field(default=None, metadata=LEFT_OUT)
     """The state of the source that the table's rows are the rows of; None is the initial one."""
@@ -512,7 +510,7 @@ class Vacuumed:
 
     PATH: ClassVar[str] = "vacuumed/{below:020}"
     below: int
-    quarantined: tuple[int, ...] = field(default=())
+    quarantined: tuple[int, ...] = ()
     """Purged batches since the last full refresh that are in the table, and of which something is in the
     quarantine."""
     format: int = FORMAT

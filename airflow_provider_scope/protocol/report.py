@@ -94,7 +94,6 @@ class RunReport:
 
     @property
     def files(self) -> int:
-        """Files of the committed batches."""
         return sum(record.files for record in self._loaded)
 
     @property

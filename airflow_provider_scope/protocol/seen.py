@@ -121,7 +121,6 @@ class Tally:
     """The first and the last modification time, of those that are held."""
 
     def add(self, reason: Reason, path: str) -> None:
-        """Count and name one file."""
         self.add_unnamed(reason, 1)
         named = self.names.setdefault(reason, [])
         if len(named) < NAMED_AT_MOST:

@@ -182,7 +182,6 @@ def number(name: str) -> int:
 
 
 def digest(data: bytes) -> str:
-    """Return what tells contents apart."""
     return hashlib.sha256(data).hexdigest()[:32]
 
 

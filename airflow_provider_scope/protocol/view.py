@@ -165,11 +165,9 @@ class LogView:
             self.check_given_up()
 
     def check_identity(self, expected: TableIdentity | None) -> None:
-        """Refuse another table than the expected one; see ``protocol.recovery``."""
         recovery.check_identity(self.table, expected, self.location, self.checkpoint)
 
     def check_given_up(self) -> None:
-        """Refuse a table with a batch that was abandoned before there was one; see ``protocol.recovery``."""
         recovery.check_given_up(self.table, self.first, self.location, self.checkpoint)
 
     def check_decided(self) -> None:

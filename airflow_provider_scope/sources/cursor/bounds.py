@@ -74,15 +74,12 @@ def overlap(
     for reader in readers:
         values = [reader(bound) for bound in ends]
         if None not in values:
-            low, high = (
-                [
-                    bounds[n]
-                    for bounds in (_sorted(first_range, values[:2]), _sorted(second_range, values[2:]))
-                ]
-                for n in (0, 1)
+            lower_ends, upper_ends = zip(
+                _sorted(first_range, values[:2]), _sorted(second_range, values[2:]), strict=True
             )
             # Of equal ends, one that is not in its range leaves least.
-            (start, has_start), (end, has_end) = max(low, key=lambda b: (b[0], not b[1])), min(high)
+            start, has_start = max(lower_ends, key=lambda end: (end[0], not end[1]))
+            end, has_end = min(upper_ends)
             return bool(start < end or (start == end and has_start and has_end))
     return False
 

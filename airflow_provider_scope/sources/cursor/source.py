@@ -94,7 +94,6 @@ class CursorRows(Source):
 
     @property
     def is_pinned(self) -> bool:
-        """Whether it is a Delta table whose versions can be read again."""
         return self.storage is not None
 
     @property
@@ -121,31 +120,21 @@ class CursorRows(Source):
 
     @property
     def interval(self) -> str | None:
-        """The name of the interval that the run loads."""
         return self.window.name if self.window else None
 
     @property
     def says_from_when(self) -> bool:
-        """Whether the user said where to begin."""
         return self.first is not None
 
     def begin_report(self, now_ms: int) -> RunReport:
-        """Start a report that names the table."""
         return RunReport(roots=(self.table,), now_ms=now_ms)
 
     def check(self, entry: OffsetEntry) -> None:
-        """Refuse an entry whose state cannot be read.
-
-        :raises CheckpointCorruptError: The state cannot be read.
-        """
+        """Refuse an entry whose state cannot be read."""
         cursor_state.decode(entry.slice.before, f"batch {entry.seq} of {self.log.location}")
 
     def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles) -> None:  # noqa: ARG002
-        """Refuse to begin an interval that ``mode="incremental"`` has loaded already.
-
-        :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
-        :raises InputError: Rows of the interval were loaded.
-        """
+        """Refuse to begin an interval that ``mode="incremental"`` has loaded already."""
         logged = log.logged()
         if not logged or self.window is None:
             return

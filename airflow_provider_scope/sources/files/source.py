@@ -103,16 +103,13 @@ class Files(Source):
 
     @property
     def says_from_when(self) -> bool:
-        """Whether files before a time are left out."""
         return self.spec.begins_ms is not None
 
     @property
     def interval(self) -> str | None:
-        """The name of the interval whose files are taken."""
         return self.window.name if self.window else None
 
     def begin_report(self, now_ms: int) -> RunReport:
-        """Return a report that names the folders."""
         return RunReport(
             roots=self.roots, safety_buffer_seconds=self.spec.safety_buffer_seconds, now_ms=now_ms
         )
@@ -122,11 +119,7 @@ class Files(Source):
         return not request.replaces_table and dbt_scope.take_over(self.log, view, self.roots, new_id, now_ms)
 
     def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles) -> None:
-        """Refuse to begin an interval of which ``mode="incremental"`` or dbt-scope has loaded files.
-
-        :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
-        :raises InputError: Files of the interval were loaded.
-        """
+        """Refuse to begin an interval of which ``mode="incremental"`` or dbt-scope has loaded files."""
         window = self.window
         if window is None:
             return
@@ -143,10 +136,7 @@ class Files(Source):
             )
 
     def check(self, entry: OffsetEntry) -> None:
-        """Refuse an entry that names a file outside of the folders.
-
-        :raises CheckpointCorruptError: A file is outside of the folders.
-        """
+        """Refuse an entry that names a file outside of the folders."""
         for file in entry.files:
             if not is_below(file.path, self.roots):
                 raise CheckpointCorruptError(
@@ -169,7 +159,6 @@ class Files(Source):
         check_as_logged(entry.seq, statuses, kept="the batches before it; this one stays logged")
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:
-        """List the folders."""
         self._leaves_out = self.reads_history and not request.refresh and not _overlap(self.roots)
         self._since = view.refresh_start
         self._logged = {file.path: None for entry in view.open for file in entry.slice.audited}
@@ -244,11 +233,9 @@ class PendingFiles:
 
     @property
     def remaining(self) -> int:
-        """Files that are still to be cut off."""
         return len(self.files) - self.start
 
     def cut(self) -> FileSlice | None:
-        """Cut off the files of the next batch."""
         limits = self.source
         stop = discovery.next_batch(
             self.files, self.start, max_files=limits.max_files, max_bytes=limits.max_bytes
