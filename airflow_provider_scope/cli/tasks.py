@@ -365,7 +365,7 @@ def _lag_of_source(execution: MicroBatchExecution, request: Request, view: LogVi
         for entry in view.outcomes(view.open).waiting:
             source.state_after(entry)
     if not view.open:
-        execution.pending(request, view, report, refresh=request.refresh)
+        source.pending(view, report, refresh=request.refresh)
     return source.lag_text(view, clock.now_ms())
 
 

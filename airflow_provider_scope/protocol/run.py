@@ -203,9 +203,15 @@ class MicroBatchExecution:
 
     # ---- 3 -------------------------------------------------------------------------------------
 
-    def pending(self, request: Request, view: LogView, report: RunReport, *, refresh: bool) -> Pending:
-        self.check_state(request, view, refresh=refresh)
-        return self.source.pending(view, report, refresh=refresh)
+    def _pending(self, *, refresh: bool) -> Pending:
+        """Ask the source what is new, and log its warnings: a run that fails has no report."""
+        self.check_state(self.request, self.view, refresh=refresh)
+        pending = self.source.pending(self.view, self.report, refresh=refresh)
+        text = self.report.warnings.get(READ)
+        if text and not self.is_warned:
+            logger.warning(text)
+            self.is_warned = True
+        return pending
 
     def check_state(self, request: Request, view: LogView, *, refresh: bool) -> None:
         """Refuse to go on from a state that nothing tells.
@@ -250,8 +256,7 @@ class MicroBatchExecution:
                 yield
                 pending = None
             if pending is None:
-                pending = self.pending(request, self.view, self.report, refresh=refresh)
-                self._warn()
+                pending = self._pending(refresh=refresh)
             batch_slice = pending.cut()
             if batch_slice is None:
                 break
@@ -278,16 +283,8 @@ class MicroBatchExecution:
                 logger.info("batch %d was logged by another run; planning the rest", entry.seq)
                 pending = None
         if pending is None and not self.source.one_at_a_time:  # all was logged before the run waited
-            pending = self.pending(request, self.view, self.report, refresh=False)
-            self._warn()
+            pending = self._pending(refresh=False)
         self.report.pending_files = pending.remaining if pending else 0
-
-    def _warn(self) -> None:
-        """Log the warnings of what is about to be read: a run that fails has no report."""
-        text = self.report.warnings.get(READ)
-        if text and not self.is_warned:
-            logger.warning(text)
-            self.is_warned = True
 
     def _create_pipeline(self) -> None:
         new_id = self.new_id()
