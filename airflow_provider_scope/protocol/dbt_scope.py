@@ -46,11 +46,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """``watermark.json``; a key that is missing has dbt-scope's default."""
+    """``watermark.json``; of a key that is missing, dbt-scope's default."""
 
-    modified_time: str = ""
-    batch_id: int = 0
-    modified_ms: int | None = None
+    modified_time: str
+    batch_id: int
+    modified_ms: int | None
     """``modified_time`` in whole milliseconds, or None: dbt-scope then takes every file."""
 
 
@@ -128,11 +128,7 @@ def read_state(storage: Storage, location: str, store: str) -> DbtScopeState | N
         if older is None or older.batch_id <= file.batch_id:
             rows[file.path] = file
     if storage.read(name) != before:
-        raise StorageError(
-            f"{name} changed while it was read: dbt-scope is loading the table.",
-            kept="the table and the checkpoint; nothing was written",
-            do="stop dbt-scope: only one of the two may load a table",
-        )
+        raise _is_loading(f"{name} changed while it was read")
     state = DbtScopeState(watermark, digest(before), tuple(rows.values()), frozenset(batches))
     if watermark.modified_ms is None and state.missing:
         raise _damaged(
@@ -148,11 +144,7 @@ def _rows(storage: Storage, folder: str, names: Sequence[str], store: str) -> It
         path = f"{folder}/{name}"
         data = storage.read(path)
         if data is None:
-            raise StorageError(
-                f"{path} was listed but is missing now: dbt-scope is loading the table.",
-                kept="the table and the checkpoint; nothing was written",
-                do="stop dbt-scope: only one of the two may load a table",
-            )
+            raise _is_loading(f"{path} was listed but is missing now")
         if takeover.is_snapshot(name):
             yield from _snapshot(path, data, takeover.number(name), store)
         else:
@@ -177,10 +169,8 @@ def _snapshot(path: str, data: bytes, number: int, store: str) -> Iterator[Loade
 
 def _watermark(name: str, data: bytes) -> Watermark:
     value = _object(name, data)
-    version, batch_id = value.get("version", 0), value.get("batchId", 0)
-    for key, number in (("version", version), ("batchId", batch_id)):
-        if type(number) is not int or number < 0:
-            raise _damaged(name, f"has {key}={number!r}, expected a whole number, 0 or more")
+    _whole(name, value, "version", default=0)
+    batch_id = _whole(name, value, "batchId", default=0)
     modified = value.get("modifiedTime", "")
     if not isinstance(modified, str):
         raise _damaged(name, f"has modifiedTime={modified!r}, expected a time as text")
@@ -212,19 +202,24 @@ def _diff(name: str, data: bytes, batch_id: int, store: str) -> list[LoadedFile]
 
 def _loaded_file(name: str, row: Mapping[str, Any], store: str) -> LoadedFile:
     """Check a row of ``sources/``; rows of ours have the URI and the size, too."""
-    path, modified, batch_id = row.get("path"), row.get("modificationTime"), row.get("batchId")
+    path = row.get("path")
     if not isinstance(path, str) or not path.startswith("/"):
         raise _damaged(name, f"has path={path!r}, expected a path that begins with /")
-    for key, number in (("modificationTime", modified), ("batchId", batch_id)):
-        if type(number) is not int or number < 0:
-            raise _damaged(name, f"has {key}={number!r}, expected a whole number, 0 or more")
+    modified, batch_id = _whole(name, row, "modificationTime"), _whole(name, row, "batchId")
     uri, size = row.get("uri"), row.get("size")
     return LoadedFile(
-        batch_id,  # type: ignore[arg-type] # an int, as seen above
+        batch_id,
         uri if isinstance(uri, str) else store + path,
-        modified,  # type: ignore[arg-type]
+        modified,
         size if type(size) is int else None,
     )
+
+
+def _whole(name: str, value: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    number = value.get(key, default)
+    if type(number) is not int or number < 0:
+        raise _damaged(name, f"has {key}={number!r}, expected a whole number, 0 or more")
+    return number
 
 
 def _object(name: str, data: bytes | str) -> dict[str, Any]:
@@ -235,6 +230,14 @@ def _object(name: str, data: bytes | str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _damaged(name, f"holds {type(value).__name__}, not an object")
     return value
+
+
+def _is_loading(sign: str) -> StorageError:
+    return StorageError(
+        f"{sign}: dbt-scope is loading the table.",
+        kept="the table and the checkpoint; nothing was written",
+        do="stop dbt-scope: only one of the two may load a table",
+    )
 
 
 def _damaged(name: str, problem: str) -> CheckpointCorruptError:
