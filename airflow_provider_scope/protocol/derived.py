@@ -310,7 +310,7 @@ class Segments:
 
         :param start: The first entry of the epoch.
         :param rows_from: Gives the files of the entries from a number up to ``last``, in order.
-        :param anew_from: Write also what is there anew, from this entry on.
+        :param anew_from: Write the segments that begin at this entry or later again, too.
         :raises StorageError: A segment could not be read just now.
         """
         chain, existing = self._chain(epoch, start)

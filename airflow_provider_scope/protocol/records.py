@@ -159,7 +159,7 @@ def newer(name: str, problem: str, supported: str) -> CheckpointVersionError:
 def typed(kind: type[_R], name: str, value: Mapping[str, Any], **field_values: object) -> _R:
     """Return a JSON object as its dataclass.
 
-    :param field_values: Fields that are not in the object as they are in the record.
+    :param field_values: Fields whose values the caller has made: the object has them in another form.
     """
     for key, annotation, plain, may_be_missing in _keys(kind):
         if key in field_values:
@@ -278,7 +278,7 @@ def _keys(kind: type[DataclassInstance]) -> list[_Key]:
 
 
 def _fitting(name: str, annotation: Any, value: Any) -> Any:
-    """Return what JSON holds as the annotation says: of the kinds that records have."""
+    """Convert a JSON value to the type of an annotation, of those that records have."""
     if type(value) is annotation:
         return value
     origin, inner = get_origin(annotation), get_args(annotation)

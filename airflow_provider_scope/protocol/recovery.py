@@ -263,7 +263,7 @@ def rows_of_others(
 ) -> TableDivergedError:
     """Return the error for a first run on a table with rows.
 
-    :param begins_after: What the user does so that it leaves out what is in the table; empty: that cannot be.
+    :param begins_after: What the user sets so that it leaves out what is in the table; empty if nothing can.
     :param interval: The name of the interval that the run loads, if it loads one.
     """
     advice = "To load everything again and replace all rows, run once with full_refresh=True"

@@ -118,7 +118,7 @@ class Source(ABC):
 
     @property
     def begins_after(self) -> str:
-        """What the user does so that a first run leaves out what is in the table; empty: that cannot be."""
+        """What the user sets so that a first run leaves out what is in the table; empty if nothing can."""
         return ""
 
     @property

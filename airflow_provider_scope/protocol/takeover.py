@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
-    """``taken_over/<n>``: from entry ``seq`` on this pipeline goes on where dbt-scope had come to."""
+    """``taken_over/<n>``: from entry ``seq`` on, this pipeline continues after what dbt-scope loaded."""
 
     PATH: ClassVar[str] = "taken_over/{number:020}"
     number: int

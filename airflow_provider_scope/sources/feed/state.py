@@ -191,7 +191,7 @@ def feed_start(commits: Sequence[SourceCommit], newest: Metadata) -> FeedStart:
 
 
 def version_at(commits: Sequence[SourceCommit], at_ms: int) -> int | None:
-    """Return the first version of an instant or later; None if all are earlier."""
+    """Return the first version that was committed at a time or later; None if all are earlier."""
     return next((c.version for c in commits if c.time_ms is not None and c.time_ms >= at_ms), None)
 
 
@@ -233,7 +233,7 @@ def check_range(table: str, commits: Sequence[SourceCommit], source: str, *, is_
 def recreated(table: str, present: str | None, source: str, of: str = "") -> ChangeFeedError:
     """Return the error for another table under the same name.
 
-    :param of: What is of the table that was there before.
+    :param of: A first sentence, which says what belongs to the table that was there before.
     """
     return ChangeFeedError(
         f"{of}The table {table} is not the one that was read before: its id is {present}, and was {source}.",
@@ -298,7 +298,7 @@ LOG, FILES = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 DEFAULTS = {LOG: "interval 30 days", FILES: "interval 7 days"}
 """Delta's own, for a table that does not set the property."""
 WARNED_FROM = 2
-"""A warning comes from one part in so many of the time on."""
+"""A warning comes when an age is beyond the time divided by this."""
 _GOES = {LOG: "the source's log may lose the commit", FILES: "VACUUM may delete the files of its changes"}
 """What happens to a commit of that age."""
 _UNIT_MS = {
@@ -397,7 +397,7 @@ def lag_warning(
 
 
 def _near(subject: str, age_ms: int, horizon_ms: int, name: str) -> str:
-    """Say what comes of an age; empty if there is time enough."""
+    """Warn of an age that is near or beyond the time that changes are kept; empty if it is not."""
     if age_ms * WARNED_FROM <= horizon_ms:
         return ""
     limit = duration_text(horizon_ms)

@@ -166,7 +166,7 @@ def new_candidates(
 
 
 class _Selection:
-    """What the files of a listing are, looked at one by one."""
+    """Takes the files of a listing one by one: results, and those left out, with the reason."""
 
     def __init__(self, rules: Rules, roots: Sequence[str], streams: _Streams) -> None:
         self.rules = rules
@@ -202,7 +202,7 @@ class _Selection:
         return reason is None
 
     def candidates(self, kept: Sequence[FileEntry], listed: int, names: Iterable[str]) -> Candidates:
-        """Return all that was looked at.
+        """Return what became of the listing.
 
         :param kept: The results, oldest first.
         :param listed: How many files the listing held.
@@ -471,7 +471,7 @@ _NEVER_TOO_YOUNG = 2**63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """The files for which a wait waits; times in milliseconds."""
+    """The files that a sensor waits for; times in milliseconds."""
 
     patterns: tuple[str, ...]
     min_files: int = 1

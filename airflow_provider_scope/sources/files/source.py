@@ -98,7 +98,7 @@ class Files(Source):
 
     @property
     def reads_history(self) -> bool:
-        """Whether it is the path of a file that tells that it was loaded, and not its time."""
+        """Whether a file counts as loaded by its path, and not by its time."""
         return self.spec.late_files == "ingest"
 
     @property
