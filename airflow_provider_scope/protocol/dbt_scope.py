@@ -21,7 +21,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol import takeover
 from airflow_provider_scope.protocol.derived import newest_of_each, put_taken_files, rows_of
-from airflow_provider_scope.protocol.takeover import Decision, Epoch, Takeover, digest
+from airflow_provider_scope.protocol.takeover import REFRESH, Decision, Epoch, Takeover, digest
 from airflow_provider_scope.values import is_below
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ def read_state(storage: Storage, location: str, store: str) -> DbtScopeState | N
             f"{location}/sources holds {len(names):,} files of another program, but there is no {name}: a "
             "full refresh of dbt-scope is running, or was interrupted.",
             kept="the table and the checkpoint; nothing was written",
-            do="let dbt-scope complete the refresh, then run again. Or run the task once with "
-            "full_refresh=True, which replaces the table's rows with those of all files",
+            do=f"let dbt-scope complete the refresh, then run again. Or {REFRESH}",
         )
     watermark = _watermark(name, before)
     newest = max((takeover.number(n) for n in names), default=-1)
@@ -244,8 +243,7 @@ def _damaged(name: str, problem: str) -> CheckpointCorruptError:
     return CheckpointCorruptError(
         f"{name}, which dbt-scope wrote, {problem}. It is not known what dbt-scope has loaded.",
         kept="the table, the checkpoint and all files; nothing was written",
-        do="restore the file from a copy. Or run the task once with full_refresh=True, which replaces the "
-        "table's rows with those of all files, and needs nothing that dbt-scope wrote",
+        do=f"restore the file from a copy. Or {REFRESH}, and needs nothing that dbt-scope wrote",
     )
 
 
@@ -351,9 +349,6 @@ def not_loaded(
 # ---- noticing that it went on ----------------------------------------------------------------------------
 
 
-_REFRESH = "run the task once with full_refresh=True, which replaces the table's rows with those of all files"
-
-
 def is_first(log: CheckpointLog) -> bool:
     """Return whether the next run takes over by itself, because nothing was logged or taken over yet."""
     return not log.is_begun() and log.takeover(None) is None
@@ -411,7 +406,7 @@ def continuation(log: CheckpointLog, now_ms: int) -> tuple[Takeover, DbtScopeSta
             f"Batch {still_open[0]} of {log.location} is open, and dbt-scope has run since it was logged: it "
             "may have loaded the same files.",
             kept="everything; nothing was written",
-            do=_REFRESH,
+            do=REFRESH,
         )
     store = before.store if before else ""
     if newest and newest.slice.audited:
@@ -441,7 +436,7 @@ def _check_continues(
         f"{watermark.modified_time or 'no time'}) does not follow from batch {last} of the log: dbt-scope "
         "has started over, or from an older state.",
         kept="the table, the log and all files; nothing was written",
-        do=_REFRESH,
+        do=REFRESH,
     )
 
 

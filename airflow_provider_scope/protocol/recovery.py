@@ -394,17 +394,18 @@ def is_given_up(seq: int, table_state: TableState, rolled_back_batches: Collecti
 
 
 def rolled_back(committed: CommittedBatch, restores: Sequence[Restored]) -> bool | None:
-    """Return whether a later RESTORE took a batch's rows out of the table; None if that is unknown.
-
-    A RESTORE at version R to version T brings back exactly the rows of T. Going back from the newest
-    RESTORE, one finds the version whose rows the table has. The batch is in them if it was committed
-    at or before that version.
-    """
-    answers = {_is_rolled_back(version, restores) for version in committed.candidates or (committed.version,)}
+    """Return whether a later RESTORE took a batch's rows out of the table; None if that is unknown."""
+    answers = {is_undone(version, restores) for version in committed.candidates or (committed.version,)}
     return answers.pop() if len(answers) == 1 else None
 
 
-def _is_rolled_back(version: int, restores: Sequence[Restored]) -> bool | None:
+def is_undone(version: int, restores: Sequence[Restored]) -> bool | None:
+    """Return whether a later RESTORE took the rows of a commit out of the table; None if that is unknown.
+
+    A RESTORE at version R to version T brings back exactly the rows of T. Going back from the newest
+    RESTORE, one finds the version whose rows the table has. The commit's are in them if it was made
+    at or before that version.
+    """
     visible = None
     for restore in sorted(restores, key=lambda r: r.version, reverse=True):
         if visible is not None and restore.version > visible:

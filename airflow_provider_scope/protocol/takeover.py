@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.seen import Status, Tally
     from airflow_provider_scope.values import FileEntry
 
+REFRESH = "run the task once with full_refresh=True, which replaces the table's rows with those of all files"
+"""What a person may do where it is not known which files are loaded."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
@@ -262,8 +265,7 @@ def check_watermark(
     raise WatermarkChangedError(
         f"{checkpoint}/watermark.json {problem}. It is not known what else is in the table.",
         kept="the table, the log and all files; nothing was written",
-        do=f"stop dbt-scope for this table. Then {do}. Or run the task once with full_refresh=True, which "
-        "replaces the table's rows with those of all files",
+        do=f"stop dbt-scope for this table. Then {do}. Or {REFRESH}",
     )
 
 

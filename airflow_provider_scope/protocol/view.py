@@ -15,7 +15,6 @@ from airflow_provider_scope.protocol import recovery, takeover
 from airflow_provider_scope.protocol.derived import SeenFiles, taken_files
 from airflow_provider_scope.protocol.log import Tail
 from airflow_provider_scope.protocol.records import Acceptance, CommitRecord, SchemaVersion
-from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import BatchReport
 from airflow_provider_scope.protocol.seen import History
 from airflow_provider_scope.protocol.takeover import Epoch
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline, TableIdentity
-    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.protocol.recovery import CommittedBatch, TableState
     from airflow_provider_scope.protocol.takeover import Takeover
 
 
@@ -320,9 +319,7 @@ def has_lost_rows(record: CommitRecord, table_state: TableState) -> bool:
         return True
     if record.seq > table_state.newest_batch or record.table_version > table_state.version:
         return True  # the table was set back to an older copy
-    return (
-        recovery.rolled_back(CommittedBatch(record.table_version, None, None), table_state.restores) is True
-    )
+    return recovery.is_undone(record.table_version, table_state.restores) is True
 
 
 def _history_lost(log: CheckpointLog, epoch: Epoch, unread: int) -> CheckpointGapError:
@@ -330,8 +327,8 @@ def _history_lost(log: CheckpointLog, epoch: Epoch, unread: int) -> CheckpointGa
         f"A segment in {log.location}/seen/{epoch.folder} is missing or damaged: it is not known which files "
         f"the batches {unread} to {log.first - 1} loaded, because `airflow scope vacuum` purged the entries.",
         kept="the table and all records; nothing was written",
-        do=f"restore the segments that begin below {log.first} from a copy of the checkpoint; or run the "
-        "task once with full_refresh=True, which replaces the table's rows with those of all files",
+        do=f"restore the segments that begin below {log.first} from a copy of the checkpoint; "
+        f"or {takeover.REFRESH}",
     )
 
 
