@@ -22,7 +22,7 @@ from airflow_provider_scope.validation import instant_ms
 from airflow_provider_scope.values import VersionSlice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from airflow_provider_scope.delta.schema import Struct
     from airflow_provider_scope.protocol.log import CheckpointLog
@@ -129,9 +129,11 @@ class SourceLog:
             raise feed_state.missing(self.table, self.newest)
         return commits[::-1]
 
-    def metadata_before(self, first: int) -> Metadata | None:
-        """Return the metadata before a version; None if the log no longer has it."""
-        for version in range(first - 1, -1, -1):
+    def metadata_before(self, commits: Sequence[SourceCommit]) -> Metadata | None:
+        """Return the metadata before some versions; None if none of them changes it, or the log lacks it."""
+        if not any(commit.metadata for commit in commits):
+            return None
+        for version in range(commits[0].version - 1, -1, -1):
             commit = self.commit(version)
             if commit is None:
                 return None
@@ -305,9 +307,7 @@ class ChangeRows(Source):
         commits = [self.source_log.needed(version) for version in range(first, end + 1)]
         metadata = self.source_log.metadata
         feed_state.check_range(self.table, commits, metadata.table, is_first=state is None)
-        before = (
-            self.source_log.metadata_before(first) if any(commit.metadata for commit in commits) else None
-        )
+        before = self.source_log.metadata_before(commits)
         if state and self.goes_by_keys:
             feed_state.check_reused(self.table, before, commits)
         if state and self.goes_by_names:
@@ -324,21 +324,22 @@ class ChangeRows(Source):
             warning = feed_state.earlier_rows(self.table, first, replaces=replaces)
             report.warnings.setdefault("earlier rows", warning)
         self._report_lag(commits, count, metadata, report)
-        refusal = feed_state.other_columns(self.table, commits, before)
-        if refusal and state and self.goes_by_names:
+        is_checked = state is not None and self.goes_by_names
+        if is_checked and (refusal := feed_state.other_columns(self.table, commits, before)):
             warning = f"{refusal.what} The batch of that version will be refused: {refusal.do}"
             report.warnings.setdefault("other columns", warning)
+        batch = commits[:count]
         return VersionSlice(
             before=text,
             identifier=self.spec.identifier,
             source=metadata.table,
             first=first,
-            last=commits[count - 1].version,
+            last=batch[-1].version,
             snapshot=False,
-            changed_bytes=sum(commit.size_bytes for commit in commits[:count]),
+            changed_bytes=sum(commit.size_bytes for commit in batch),
             location=self.table,
-            first_ms=commits[0].time_ms,
-            last_ms=commits[count - 1].time_ms,
+            first_ms=batch[0].time_ms,
+            last_ms=batch[-1].time_ms,
         )
 
     def _report_lag(
@@ -371,17 +372,13 @@ class ChangeRows(Source):
         self._check_same(state)
         commits, metadata = self._commits_after(state.version), self.source_log.metadata
         feed_state.check_range(self.table, commits, metadata.table)
-        warnings = []
-        if any(commit.metadata for commit in commits):
-            before = self.source_log.metadata_before(state.version + 1)
-            feed_state.cut(self.table, commits, before, max_commits=None, max_bytes=None)
-            if refusal := feed_state.other_columns(self.table, commits, before):
-                warnings.append(f"{refusal.what} A run that loads all columns will refuse that: {refusal.do}")
+        before = self.source_log.metadata_before(commits)
+        feed_state.cut(self.table, commits, before, max_commits=None, max_bytes=None)
         lag = feed_state.lag_of(commits)
-        return lag, [
-            *filter(None, [feed_state.lag_warning(self.table, lag, metadata.kept, now_ms)]),
-            *warnings,
-        ]
+        warnings = [feed_state.lag_warning(self.table, lag, metadata.kept, now_ms)]
+        if refusal := feed_state.other_columns(self.table, commits, before):
+            warnings.append(f"{refusal.what} A run that loads all columns will refuse that: {refusal.do}")
+        return lag, [*filter(None, warnings)]
 
     def lag_text(self, view: LogView, now_ms: int) -> str | None:
         """Describe the versions that are not loaded; None if all are, or nothing is.
