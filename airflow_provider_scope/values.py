@@ -338,14 +338,10 @@ class FileSlice:
     kind: ClassVar[str] = "files"
     has_state: ClassVar[bool] = False
     needs_record: ClassVar[bool] = False
+    before: ClassVar[str | None] = None
     files: tuple[FileEntry, ...]
     highest: Position | None
     """The largest (modified, path) of all entries since ``refresh_start``, this one included."""
-
-    @property
-    def before(self) -> str | None:
-        """No state: what is new follows from the files alone."""
-        return None
 
     @property
     def size_bytes(self) -> int:
@@ -375,6 +371,8 @@ class WithoutFiles:
 
     __slots__ = ()
     has_state: ClassVar[bool] = True
+    audited: ClassVar[tuple[FileEntry, ...]] = ()
+    highest: ClassVar[Position | None] = None
 
     @property
     def needs_record(self) -> bool:
@@ -384,24 +382,13 @@ class WithoutFiles:
     def size_bytes(self) -> int:
         return 0
 
-    @property
-    def audited(self) -> tuple[FileEntry, ...]:
-        return ()
-
-    @property
-    def highest(self) -> Position | None:
-        return None
-
 
 class WithoutState(WithoutFiles):
     """The members that are alike in all slices without files and without a state."""
 
     __slots__ = ()
     has_state: ClassVar[bool] = False
-
-    @property
-    def before(self) -> str | None:
-        return None
+    before: ClassVar[str | None] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -459,8 +459,7 @@ class AuditFiles:
         covered = None if everything else takeover.covered(stored_watermark)
         if covered and covered[0] > last.seq:
             return False  # another run is further on, and has written this already
-        is_next = covered is not None and covered[1] == last.refresh_start
-        first = covered[0] + 1 if covered and is_next else epoch.start
+        first = covered[0] + 1 if covered and covered[1] == last.refresh_start else epoch.start
         batch = functools.lru_cache(self.retention_files)(self._batch)
         # Those that retention would delete at once are not written.
         for seq in range(max(first, last.seq + 1 - self.retention_files), last.seq + 1):

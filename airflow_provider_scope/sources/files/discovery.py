@@ -117,7 +117,7 @@ def is_hidden(name: str) -> bool:
     """Return whether Spark reads no rows from a file of this name, silently.
 
     Measured on Spark 4.2.0: names that start with ``.``, or with ``_`` unless they hold ``=``, names
-    that end in ``._COPYING_``, and ``_metadata``/``_common_metadata`` in any case.
+    that end in ``._COPYING_``, and all that start with ``_metadata`` or ``_common_metadata``.
     """
     if name.startswith((".", "_metadata", "_common_metadata")) or name.endswith("._COPYING_"):
         return True
