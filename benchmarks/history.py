@@ -166,7 +166,7 @@ def make(folder: str, batches: int, size: int) -> None:
         entry = entry_of(seq, size)
         _write(folder, "offsets", seq, records.encode_offset(entry))
         record = CommitRecord(
-            seq=seq, table=identity, table_version=seq, files=size, size_bytes=entry.size_bytes,
+            seq=seq, table=identity, table_version=seq, files=size, size_bytes=entry.slice.size_bytes,
             committed_at_ms=NOW_MS - (batches - seq) * STEP_MS,
         )  # fmt: skip
         _write(folder, "commits", seq, records.encode(record))
@@ -269,8 +269,8 @@ def run(folder: str, loaded: int, listed: int, new: int) -> None:
         log.put_offset(entry)
         identity = TableIdentity(TABLE_ID, None)
         record = CommitRecord(
-            seq=entry.seq, table=identity, table_version=entry.seq, files=1, size_bytes=entry.size_bytes,
-            committed_at_ms=NOW_MS,
+            seq=entry.seq, table=identity, table_version=entry.seq, files=1,
+            size_bytes=entry.slice.size_bytes, committed_at_ms=NOW_MS,
         )  # fmt: skip
         log.put_commit(record)
         audit_files.bring_up_to_date(entry)

@@ -410,7 +410,7 @@ def _batch_facts(entries: Sequence[OffsetEntry]) -> list[dict[str, Any]]:
             "where": entry.where,
             "reads": entry.slice.text(),
             "files": [printable(file.path) for file in entry.slice.audited],
-            "bytes": entry.size_bytes,
+            "bytes": entry.slice.size_bytes,
         }
         for entry in entries
     ]

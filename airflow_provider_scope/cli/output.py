@@ -180,7 +180,7 @@ def _size_text(entry: OffsetEntry) -> str:
     """Say how much a batch of files reads; of other batches this is not known before they run."""
     if not isinstance(entry.slice, FileSlice):
         return ""
-    return f", {counted(len(entry.files), 'file')}, {counted(entry.size_bytes, 'byte')}"
+    return f", {counted(len(entry.files), 'file')}, {counted(entry.slice.size_bytes, 'byte')}"
 
 
 def state_text(state: str | None, where: str) -> str:

@@ -27,7 +27,7 @@ from airflow_provider_scope.protocol.recovery import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from airflow_provider_scope.delta.commit import DeltaCommit
     from airflow_provider_scope.delta.log import OpenTable
@@ -95,8 +95,8 @@ def _recent(
     txn = transaction(checksum, commits[-1], expected.table_id, app_id)
     if txn is None or not are_harmless(later):
         return None
-    history = {commit.version: commit.info for commit in reversed(later)}
-    return TableState(expected, commits[-1].version, txn, _committed(history, app_id), oldest=since + 1)
+    committed = _committed(reversed(later), app_id)
+    return TableState(expected, commits[-1].version, txn, committed, oldest=since + 1)
 
 
 def _state(
@@ -109,16 +109,16 @@ def _state(
     is_expected = expected is not None and expected.table_id == table_id
     versions = range(version, since if is_expected else -1, -1)
     commits = [commit for number in versions if (commit := table.commit(number)) is not None]
-    history = {commit.version: commit.info for commit in commits}
-    if is_expected and len(history) < len(versions):
+    if is_expected and len(commits) < len(versions):
         raise _versions_cleaned_up(location, since, version)
     restores = _restores(commits[::-1], table_id if is_expected else None)
     newest_restore = max(
         (r.version for r in restores), default=expected.restore_version if is_expected and expected else None
     )
-    committed = {} if app_id is None else _committed(history, app_id)
+    committed = {} if app_id is None else _committed(commits, app_id)
     has_rows = app_id is None and _has_rows(table)
-    oldest = next((number + 1 for number in versions if number not in history), versions.stop + 1)
+    existing = {commit.version for commit in commits}
+    oldest = next((number + 1 for number in versions if number not in existing), versions.stop + 1)
     return TableState(
         TableIdentity(table_id, newest_restore), version, txn, committed, restores, has_rows, oldest=oldest
     )
@@ -130,14 +130,19 @@ def _has_rows(table: OpenTable) -> bool:
     return bool(counts.null_count or pc.any(pc.greater(counts, 0)).as_py())
 
 
-def _committed(history: Mapping[int, dict[str, Any]], app_id: str) -> dict[int, CommittedBatch]:
+def _committed(commits: Iterable[DeltaCommit], app_id: str) -> dict[int, CommittedBatch]:
+    """Find the batches of a pipeline; of a batch that is there twice, the oldest commit counts.
+
+    :param commits: The newest first.
+    """
     committed: dict[int, CommittedBatch] = {}
-    for version, info in history.items():
+    for commit in commits:
+        info = commit.info
         batch_notes = notes(info.get("userMetadata"))
         if batch_notes.get("pipeline") == app_id and type(batch_notes.get("seq")) is int:
             metrics = info.get("operationMetrics") or {}
             committed[batch_notes["seq"]] = CommittedBatch(
-                version=version,
+                version=commit.version,
                 rows=_rows(metrics),
                 written_bytes=_metric(metrics, "numOutputBytes"),
                 abandoned=batch_notes.get("abandoned") is True,

@@ -384,10 +384,6 @@ class OffsetEntry:
         return replace(self, slice=FileSlice(files, self.slice.highest))
 
     @property
-    def size_bytes(self) -> int:
-        return self.slice.size_bytes
-
-    @property
     def overwrites_table(self) -> bool:
         """Whether the batch replaces everything that is in the table."""
         return self.mode == "overwrite" and self.where is None

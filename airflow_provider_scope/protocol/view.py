@@ -376,7 +376,7 @@ def record_commit(
             table=view.table.identity,
             table_version=max(committed.version, view.baseline[1]),
             files=len(entry.slice.audited),
-            size_bytes=entry.size_bytes,
+            size_bytes=entry.slice.size_bytes,
             committed_at_ms=committed_at_ms,
             rows=committed.rows,
             written_bytes=committed.written_bytes,

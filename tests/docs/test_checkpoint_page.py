@@ -146,7 +146,7 @@ def test_the_example_of_a_plan_is_its_bytes():
 def test_the_examples_of_the_derived_files_follow_from_those_of_the_records():
     name, sources = example("sources/")
 
-    assert (commit().files, commit().size_bytes) == (len(offset().files), offset().size_bytes)
+    assert (commit().files, commit().size_bytes) == (len(offset().files), offset().slice.size_bytes)
     batch_id = takeover.Epoch(offset().refresh_start).batch_id(offset().seq)
     assert number(name) == batch_id
     assert takeover.audit_lines(takeover.audit_rows(offset(), commit(), batch_id)) == sources.rstrip(b"\n")
