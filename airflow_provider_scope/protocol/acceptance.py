@@ -414,7 +414,7 @@ def _is_about_another_table(reading: _Reading, jobs: _Jobs) -> bool:
     and the rows of that time.
     """
     table_state, expected = reading.view.table, reading.view.baseline[0]
-    if expected and expected.table_id != table_state.table_id:
+    if expected and table_state.identity and expected.table_id != table_state.table_id:
         return jobs.before is not None
     newest = max((restore.version for restore in table_state.restores), default=-1)
     return any(version < newest for version in jobs.decided)

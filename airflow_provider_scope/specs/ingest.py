@@ -197,8 +197,7 @@ def mode_from(value: Any) -> Mode:
     """
     mode = "incremental" if value is None else value
     if not isinstance(mode, str) or mode not in get_args(Mode):
-        hint = "use 'incremental', its new name" if mode == "watermark" else ""
-        raise validation.bad("mode", value, "one of 'incremental', 'data_interval'", hint)
+        raise validation.bad("mode", value, "one of 'incremental', 'data_interval'")
     return "data_interval" if mode == "data_interval" else "incremental"
 
 

@@ -63,10 +63,9 @@ WHEN_PARSED = {
         what=("conf['spark.driver.memory']='1 gigabyte' is not valid", "one of k, m, g and t"),
         do=("write '4g' for 4 GiB",),
     ),
-    "the old name of the mode": Mistake(
-        arguments={"mode": "watermark"},
-        what=("mode='watermark' is not valid", "'incremental', 'data_interval'"),
-        do=("use 'incremental', its new name",),
+    "a mode that there is not": Mistake(
+        arguments={"mode": "interval"},
+        what=("mode='interval' is not valid", "'incremental', 'data_interval'"),
     ),
     "an argument with a typing error": Mistake(
         arguments={"max_batches_per_runs": 1},

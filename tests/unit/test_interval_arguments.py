@@ -18,13 +18,14 @@ from airflow_provider_scope.protocol.intervals import (
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import Pipeline
 from airflow_provider_scope.protocol.takeover import Epoch
+from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.specs import CdfSource, Cursor, FileSource, TableSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, TEMPLATES, ingest_from
-from airflow_provider_scope.values import Window
+from airflow_provider_scope.values import CursorSlice, Window
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import DbtScopeOnMemory
 from tests.support.memory_engine import MemoryStorage
-from tests.support.values import XComArgLike
+from tests.support.values import XComArgLike, a_commit, an_entry
 
 DAY = 86_400_000
 FIRST = 1_356_998_400_000
@@ -57,11 +58,6 @@ def test_all_arguments_but_the_mode_may_be_templates() -> None:
 def test_without_a_window_the_run_says_which_interval_it_loads() -> None:
     assert (made().mode, made().window) == ("data_interval", None)
     assert made(mode=None).mode == "incremental"
-
-
-def test_the_name_of_the_mode_in_version_0_1_0_is_told() -> None:
-    with pytest.raises(InputError, match="use 'incremental', its new name"):
-        made(mode="watermark")
 
 
 @pytest.mark.parametrize(
@@ -243,6 +239,42 @@ def test_an_interval_whose_files_were_loaded_before_is_refused() -> None:
     for day in (0, 1):
         with pytest.raises(InputError, match=": 1, such as file:///landing/"):
             check_day(world, day)
+
+
+@pytest.mark.parametrize(
+    ("initial_days", "more", "refused"),
+    [
+        ([None], {}, [1, 9]),
+        ([5], {}, [9]),
+        ([None, 5], {}, [1, 9]),  # once everything, then from a day on
+        ([2, 5], {}, [9]),
+        ([None, 5], {"refresh_start": 1}, [9]),
+        ([None, 5], {"abandoned": 0}, [9]),
+    ],
+)
+def test_an_interval_whose_rows_a_cursor_loaded_before_is_refused(
+    initial_days: list[int | None], more: dict[str, int], refused: list[int]
+) -> None:
+    log = CheckpointLog(MemoryStorage(), "file:///t/_checkpoint")
+    for seq, day in enumerate(initial_days):
+        first = day and f"timestamp:2013-01-{day:02}T00:00:00+00:00"
+        before = '{"column":"at"}' if seq else None
+        batch = CursorSlice(before, "at", first, None, "t", seq)
+        log.put_offset(replace(an_entry(seq, slice=batch), refresh_start=more.get("refresh_start")))
+    if "abandoned" in more:
+        log.put_commit(a_commit(more["abandoned"], abandoned=True))
+
+    def is_refused(day: int) -> bool:
+        window = Window(FIRST + (day - 1) * DAY, FIRST + day * DAY)
+        spec = TableSource(table="/s", cursor=Cursor(column="at"))
+        source = CursorRows(spec=spec, log=a_log(log.storage, day - 1), window=window)
+        try:
+            source.check_not_loaded_before(log, NoAuditFiles(log))
+        except InputError:
+            return True
+        return False
+
+    assert [day for day in (1, 9) if is_refused(day)] == refused
 
 
 def test_an_interval_whose_files_were_loaded_by_dbt_scope_is_refused() -> None:

@@ -134,21 +134,31 @@ class CursorRows(Source):
         cursor_state.decode(entry.slice.before, f"batch {entry.seq} of {self.log.location}")
 
     def check_not_loaded_before(self, log: CheckpointLog, audit: AuditFiles) -> None:  # noqa: ARG002
-        """Refuse to begin an interval that ``mode="incremental"`` has loaded already."""
+        """Refuse to begin an interval that ``mode="incremental"`` has loaded already.
+
+        Each of its batches counts: the initial value of a later one says nothing of what was loaded before.
+        """
         logged = log.logged()
         if not logged or self.window is None:
             return
-        newest = log.offset(logged[-1]).slice
-        first = newest.first if isinstance(newest, CursorSlice) else None
-        first_ms = Bound.decode(first).milliseconds() if first else None
-        if first_ms is None or first_ms < self.window.end_ms:
+        begin = log.offset(logged[-1]).refresh_start or 0
+        for seq in logged:
+            if seq < begin or self._begins_after(log.offset(seq), self.window) or not _counts(log, seq):
+                continue
             raise InputError(
                 f'Rows of the interval {self.window.name} were loaded before, by mode="incremental" '
-                f"({log.location}): they would be in the table twice.",
+                f"({log.location}, batch {seq}): they would be in the table twice.",
                 kept="the table and all records; nothing was written",
-                do="load intervals that end before the initial value of that load. To load these rows again, "
-                "use write=Replace(where=…) with the interval's rows",
+                do="load intervals that end before the initial values of all batches of that load. To load "
+                "these rows again, use write=Replace(where=…) with the interval's rows",
             )
+
+    @staticmethod
+    def _begins_after(entry: OffsetEntry, window: Window) -> bool:
+        """Whether the initial value of a batch says that it loads no row of an interval."""
+        first = entry.slice.first if isinstance(entry.slice, CursorSlice) else None
+        first_ms = Bound.decode(first).milliseconds() if first else None
+        return first_ms is not None and first_ms >= window.end_ms
 
     def state_after(self, entry: OffsetEntry) -> None:
         """Check that the table is the one of a batch; only the rows of the batch tell the state after it.
@@ -252,7 +262,7 @@ class CursorRows(Source):
                 continue
             first, end = Bound.decode(loaded.first), Bound.decode(loaded.end)
             ends = (self.first, self.end)
-            if overlap(ends, (first, end), is_text=self.newest.is_text) and self._counts(seq):
+            if overlap(ends, (first, end), is_text=self.newest.is_text) and _counts(self.log, seq):
                 raise CursorError(
                     f"The range from {self.first.text} to {self.end.text} overlaps that from {first.text} to "
                     f"{end.text}, which batch {seq} loads: rows in both would be in the table twice.",
@@ -266,7 +276,7 @@ class CursorRows(Source):
         of_range = (
             seq for seq, loaded in self._slices(view, begin) if (loaded.first, loaded.end) == self._range()
         )
-        return any(self._counts(seq) for seq in of_range)
+        return any(_counts(self.log, seq) for seq in of_range)
 
     def _slices(self, view: LogView, begin: int) -> Iterator[tuple[int, CursorSlice]]:
         """Return the slices of the log entries from ``begin`` on, the newest first."""
@@ -274,11 +284,6 @@ class CursorRows(Source):
             logged = self.log.offset(seq).slice
             if isinstance(logged, CursorSlice):
                 yield seq, logged
-
-    def _counts(self, seq: int) -> bool:
-        """Return whether an entry was not abandoned."""
-        record = self.log.find_commit(seq)
-        return record is None or not record.abandoned
 
     def _range(self) -> tuple[str | None, str | None]:
         return self.first and self.first.encode(), self.end and self.end.encode()
@@ -296,3 +301,9 @@ class CursorRows(Source):
             kept="the table and all records; nothing was written",
             do="bring back the table that was loaded before; or run the task once with full_refresh=True",
         )
+
+
+def _counts(log: CheckpointLog, seq: int) -> bool:
+    """Return whether an entry was not abandoned."""
+    record = log.find_commit(seq)
+    return record is None or not record.abandoned
