@@ -198,8 +198,9 @@ class ServedHook(SubmitHook):
         return self._submit_command(str(archive), f"/proc/self/fd/{settings}", arguments), settings
 
     def _submit_command(self, archive: str, settings: str, arguments: list[str]) -> list[str]:
-        starter = SubmitHook(conf={}, py_files=archive, application_args=arguments, **self._named)
-        starter._properties_file, starter._path = settings, self.variables()["PATH"]  # noqa: SLF001
+        starter = SubmitHook(
+            conf={}, properties_file=settings, py_files=archive, application_args=arguments, **self._named
+        )
         return starter.command(application.SERVER)
 
 

@@ -125,7 +125,6 @@ class SubmitHook(SparkSubmitHook):
         self.on_event = on_event
         self.tail: deque[str] = deque(maxlen=400)
         self._ended = False
-        self._path = ""
         self.settings = conf
         self.environment = dict(environment or {})
         self._secrets = secret_values(conf)
@@ -162,7 +161,6 @@ class SubmitHook(SparkSubmitHook):
         if self._ended:
             raise self._ended_error()
         self._application_args = arguments
-        self._path = environment["PATH"]
         with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as file:
             file.write(settings)
             file.flush()
@@ -184,7 +182,7 @@ class SubmitHook(SparkSubmitHook):
 
     def command(self, application: str) -> list[str]:
         binary, *arguments = super()._build_spark_submit_command(application)
-        if shutil.which(binary, path=self._path) is None:
+        if shutil.which(binary, path=self.variables()["PATH"]) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), binary)
         return [binary, "--load-spark-defaults", *arguments]
 
@@ -359,10 +357,10 @@ def _unresolved(text: str) -> str:
     return "; ".join(dict.fromkeys(_IVY_NAME.findall(text)))[:300] or "see the log"
 
 
-NEEDED = 17
-"""Spark 4 and Delta 4 are built for Java 17."""
+# ---- Java ----
 
-
+_JAVA = 17
+"""Spark 4 and Delta 4 are built for this version."""
 _AIRFLOW = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__")
 
 
@@ -380,7 +378,7 @@ def check_java() -> None:
     command = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if command is None or not Path(command).exists():
         where = f"JAVA_HOME={home} has no bin/java" if home else "there is no `java` on PATH"
-        raise _java_missing(f"Spark needs Java {NEEDED}, but {where}.")
+        raise _java_missing(f"Spark needs Java {_JAVA}, but {where}.")
     try:
         process = subprocess.run(  # noqa: S603
             [command, "-version"],
@@ -396,18 +394,20 @@ def check_java() -> None:
     version = re.search(r'version "(?:1\.)?(\d+)', answer)
     if process.returncode or not version:
         raise _java_missing(f"`{command} -version` did not answer: {answer.strip()[:200]!r}.")
-    if int(version[1]) < NEEDED:
-        raise _java_missing(f"Spark needs Java {NEEDED}, but {command} is Java {version[1]}.")
+    if int(version[1]) < _JAVA:
+        raise _java_missing(f"Spark needs Java {_JAVA}, but {command} is Java {version[1]}.")
 
 
 def _java_missing(problem: str) -> JavaMissingError:
     return JavaMissingError(
         problem,
         kept="everything; batches that were logged stay logged",
-        do=f"install a Java {NEEDED} runtime (Debian: apt-get install openjdk-{NEEDED}-jre-headless) and "
+        do=f"install a Java {_JAVA} runtime (Debian: apt-get install openjdk-{_JAVA}-jre-headless) and "
         "point JAVA_HOME at it on the worker",
     )
 
+
+# ---- where the driver runs ----
 
 DEPLOY_MODE = "spark.submit.deployMode"
 _IN_DEFAULTS = re.compile(rf"^\s*{re.escape(DEPLOY_MODE)}(?:\s*[=:]\s*|\s+)(\S+)", re.MULTILINE)
