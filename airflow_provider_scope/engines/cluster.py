@@ -56,11 +56,11 @@ class _Begun(NamedTuple):
     seq: int
     """The first batch that it was given."""
     number: int
-    """How many applications were given this batch first before."""
+    """How many applications began with the same batch before."""
     prefix: str
-    """The folder of its plans, and its pipeline."""
+    """How the names of its plans begin: their folder, and its pipeline."""
     numbers: tuple[int, ...] = (0,)
-    """Of its plans that are there, ascending; it was given those between them, too."""
+    """Numbers of its plans that still exist, ascending; those between them were run, and are deleted."""
 
     @property
     def name(self) -> str:
@@ -122,7 +122,7 @@ class ClusterEngine(PlanEngine):
             for begun in _begun(self.storage, checkpoint)[-1:]:
                 data = self.storage.read(plans.events_path(begun.newest))
                 if plans.waits(data):
-                    self._give_none(checkpoint, begun.next)
+                    self._give_none(checkpoint, begun)
                     events = ApplicationEvents(self.report)
                     for event in plans.events(data):
                         events.take(event)
@@ -276,7 +276,7 @@ class ClusterEngine(PlanEngine):
             if has_ended:
                 return entries
             if not entries:
-                self._give_none(work.checkpoint, begun.next)
+                self._give_none(work.checkpoint, begun)
                 return ()
             begun = self._give(work, begun, entries)
 
@@ -289,10 +289,10 @@ class ClusterEngine(PlanEngine):
             self._delete(begun.newest)
         return begun._replace(numbers=(*begun.numbers, begun.numbers[-1] + 1))
 
-    def _give_none(self, checkpoint: str, place: str) -> None:
+    def _give_none(self, checkpoint: str, begun: _Begun) -> None:
         """Tell an application that waits for its next plan that none comes."""
         end = plans.Plan(pipeline="", table="", checkpoint=checkpoint, batches=())
-        self.storage.put_if_absent(place, plans.encode(end))
+        self.storage.put_if_absent(begun.next, plans.encode(end))
 
     def _await(self, begun: _Begun, *, follows: bool) -> Job | None:
         """Wait for the end of an application, or until it waits for its next plan.

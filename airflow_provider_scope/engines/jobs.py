@@ -54,12 +54,13 @@ def manager_of(
     mode, where = deploy_mode(connection, conf)
     if mode == "client":
         return None
-    master = (connection.host or "").lower() if connection else ""
-    if connection is not None and master.startswith(PREFIX):
-        _check_place(connection, conf or {})
-        return Kubernetes(connection, log_file)
-    if connection is not None and master.startswith("yarn"):
-        return Yarn(connection, log_file)
+    if connection is not None:
+        master = (connection.host or "").lower()
+        if master.startswith(PREFIX):
+            _check_place(connection, conf or {})
+            return Kubernetes(connection, log_file)
+        if master.startswith("yarn"):
+            return Yarn(connection, log_file)
     raise cluster_mode_refused(where, connection)
 
 

@@ -32,8 +32,8 @@ PLACE = (NAMESPACE, "spark.kubernetes.context")
 """Settings that say where applications run; the connection says it instead."""
 _LABEL = "airflow-provider-scope"
 """A label of a driver's pod; its value is the application's name, as the pod's name is."""
-_RESULTS = {"Succeeded": "Succeeded", "Failed": "Failed"}
-"""Phases of a pod that has ended."""
+_RESULTS = ("Succeeded", "Failed")
+"""Phases of a pod that has ended; a job's results have the same names."""
 _CONF = {
     "spark.submit.deployMode": "cluster",
     # Whoever waits is not a process of the worker.
@@ -177,7 +177,7 @@ def _identity(conn_id: str) -> Configuration:
 def _job(pod: Mapping[str, Any]) -> Job:
     metadata, status = pod["metadata"], pod.get("status") or {}
     phase = str(status.get("phase") or "Pending")
-    result = _RESULTS.get(phase, "")
+    result = phase if phase in _RESULTS else ""
     states = [container.get("state") or {} for container in status.get("containerStatuses") or ()]
     waiting = next((state["waiting"]["reason"] for state in states if "waiting" in state), "")
     return Job(

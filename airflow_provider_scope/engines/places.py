@@ -16,7 +16,7 @@ from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.stores.local import SCHEME, local_path
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
 from airflow_provider_scope.validation import is_deferred
-from airflow_provider_scope.values import TEXT_FORMATS, FileEntry, is_below
+from airflow_provider_scope.values import TEXT_FORMATS, FileEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,15 +82,15 @@ def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str])
         check_roots([resolved(canonical_root(root)) for root in roots], rules, tables, checkpoint)
 
 
-def _check_metadata(location: str, others: Sequence[str]) -> None:
-    """Refuse a table for people in the place of another one, inside of it, or around it.
+def _check_metadata(location: str, folders: Sequence[str]) -> None:
+    """Refuse a metadata table that overlaps with a folder of the load.
 
-    :param others: URIs of the source, the target and its checkpoint.
+    :param folders: URIs of the source, the target and its checkpoint.
     """
-    for name, other in zip(("the source", "the target", "the checkpoint"), others, strict=True):
-        if location == other or is_below(location, (other,)) or is_below(other, (location,)):
+    for name, folder in zip(("the source", "the target", "the checkpoint"), folders, strict=True):
+        if _overlap(location, folder):
             raise InputError(
-                f"source.metadata_location is {location}, which is {name} {other}, inside it, or contains "
+                f"source.metadata_location is {location}, which is {name} {folder}, inside it, or contains "
                 "it.",
                 kept="everything; nothing was read or written",
                 do="name a separate folder, outside the source, the target and the checkpoint",
@@ -112,11 +112,7 @@ def quarantine_of(table: str, named: str | None) -> str:
     if named is None:
         return f"{table}_quarantine"
     quarantine = canonical_uri(named)
-    if (
-        place_of(quarantine) != place_of(table)
-        or is_below(quarantine, (table,))
-        or is_below(table, (quarantine,))
-    ):
+    if place_of(quarantine) != place_of(table) or _overlap(quarantine, table):
         raise InputError(
             f"The quarantine {quarantine} is inside the table {table}, contains it, or is on another store.",
             kept="everything; nothing was read or written",
@@ -199,10 +195,10 @@ def check_distinct(roots: Sequence[str], real: Sequence[str]) -> None:
     :raises InputError: As said.
     """
     for root, real_root in zip(roots, real, strict=True):
-        for other, other_real_root in zip(roots, real, strict=True):
-            if _below(other_real_root, real_root) is not None and _below(other, root) is None:
+        for alias, real_alias in zip(roots, real, strict=True):
+            if _below(real_alias, real_root) is not None and _below(alias, root) is None:
                 raise InputError(
-                    f"The roots {root} and {other} lead to the same files: {real_root}, {other_real_root}. "
+                    f"The roots {root} and {alias} lead to the same files: {real_root}, {real_alias}. "
                     "They would be loaded twice, under two names.",
                     kept="everything; nothing was read or written",
                     do="name only one of them",
@@ -238,6 +234,11 @@ def is_cleaned(path: str, table: str) -> bool:
     first = inside.partition("/")[0]
     is_hidden = first.startswith((".", "_")) and "=" not in first
     return not is_hidden or first.startswith(_DELTA_FOLDERS)
+
+
+def _overlap(first: str, second: str) -> bool:
+    """Whether two folders are one, or one of them lies in the other."""
+    return _below(first, second) is not None or _below(second, first) is not None
 
 
 def _below(path: str, folder: str) -> str | None:
