@@ -69,7 +69,7 @@ def database_of(conn_id: str, parts: int = 1) -> Database:
     :raises InputError: It is of a type that is not known, or lacks something, or its database does not let
         several connections read one snapshot.
     """
-    database = _database_of(conn_id)
+    database = _database_of(connection_of(conn_id))
     if parts > 1 and database.kind != "postgresql":
         raise InputError(
             f"num_partitions={parts} is not possible with the connection {conn_id}, of the kind "
@@ -82,7 +82,7 @@ def database_of(conn_id: str, parts: int = 1) -> Database:
 
 
 def kind_of(conn_id: str) -> str:
-    """Return the kind of a connection's database, as ``Database`` has it.
+    """Return the kind of a connection's database; it is "jdbc" wherever the URL of such a connection leads.
 
     :raises ConnectionMissingError: Airflow has none of this id.
     """
@@ -90,10 +90,7 @@ def kind_of(conn_id: str) -> str:
 
 
 def fetch(conn_id: str, sql: str, count: int) -> list[dict[str, Any]] | None:
-    """Do what ``ask`` does, where Spark can ask as well.
-
-    :return: None if the database did not answer, whose error Spark will tell.
-    """
+    """Ask a database like ``ask``; None if it did not answer: Spark asks it then, and reports its error."""
     try:
         return ask(conn_id, sql, count)
     except SourceUnreadableError as err:
@@ -141,21 +138,14 @@ def _no_answer(conn_id: str, what: str, do: str) -> SourceUnreadableError:
     )
 
 
-def _database_of(conn_id: str) -> Database:
-    connection = connection_of(conn_id)
-    kind = _KINDS.get(connection.conn_type or "", "jdbc")
-    if kind == "jdbc" and connection.conn_type != "jdbc":
-        raise _bad(
-            conn_id,
-            f"the type {connection.conn_type!r}",
-            "postgres, mysql, sqlite, or jdbc with the URL as host",
-        )
-    if kind == "jdbc":
-        return _generic(conn_id, connection)
+def _database_of(connection: Connection) -> Database:
+    kind = _KINDS.get(connection.conn_type or "")
+    if kind is None:
+        return _generic(connection)
     driver, package = DRIVERS[kind]
     return Database(
         kind=kind,
-        url={"postgresql": _postgres, "mysql": _mysql, "sqlite": _sqlite}[kind](conn_id, connection),
+        url={"postgresql": _postgres, "mysql": _mysql, "sqlite": _sqlite}[kind](connection),
         user=connection.login if kind != "sqlite" else None,
         password=connection.password if kind != "sqlite" else None,
         driver=driver,
@@ -163,16 +153,16 @@ def _database_of(conn_id: str) -> Database:
     )
 
 
-def _postgres(conn_id: str, connection: Connection) -> str:
+def _postgres(connection: Connection) -> str:
     extra = connection.extra_dejson
     if extra.get("iam"):
-        raise _bad(conn_id, "iam", "a password: AWS tokens are not supported")
+        raise _bad(connection, "iam", "a password: AWS tokens are not supported")
     words = {_RENAMED.get(name, name): str(extra[name]) for name in _POSTGRES if extra.get(name)}
     words["ApplicationName"] = "airflow-provider-scope"
-    return _server("postgresql", 5432, conn_id, connection, words)
+    return _server("postgresql", 5432, connection, words)
 
 
-def _mysql(conn_id: str, connection: Connection) -> str:
+def _mysql(connection: Connection) -> str:
     words = {
         "connectionTimeZone": "UTC",
         "forceConnectionTimeZoneToSession": "true",
@@ -183,34 +173,40 @@ def _mysql(conn_id: str, connection: Connection) -> str:
     mode = connection.extra_dejson.get("ssl_mode") or connection.extra_dejson.get("sslMode")
     if mode:
         words["sslMode"] = str(mode).upper().replace("-", "_")
-    return _server("mysql", 3306, conn_id, connection, words)
+    return _server("mysql", 3306, connection, words)
 
 
-def _server(kind: str, port: int, conn_id: str, connection: Connection, words: Mapping[str, str]) -> str:
+def _server(kind: str, port: int, connection: Connection, words: Mapping[str, str]) -> str:
     if not connection.host:
-        raise _bad(conn_id, "no host", "the database's host")
+        raise _bad(connection, "no host", "the database's host")
     if not connection.schema:
-        raise _bad(conn_id, "no schema", "the database's name in the field schema")
+        raise _bad(connection, "no schema", "the database's name in the field schema")
     host = f"[{connection.host}]" if ":" in connection.host else connection.host
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in words.items())
     return f"jdbc:{kind}://{host}:{connection.port or port}/{quote(str(connection.schema))}?{query}"
 
 
-def _sqlite(conn_id: str, connection: Connection) -> str:
+def _sqlite(connection: Connection) -> str:
     path = connection.host or ""
     if not path.startswith("/"):
-        raise _bad(conn_id, f"host={path!r}", "the absolute path of the database's file as host")
+        raise _bad(connection, f"host={path!r}", "the absolute path of the database's file as host")
     # Read only: a load never makes an empty database where a path is wrong.
     return f"jdbc:sqlite:file:{quote(path)}?mode=ro"
 
 
-def _generic(conn_id: str, connection: Connection) -> Database:
+def _generic(connection: Connection) -> Database:
+    if connection.conn_type != "jdbc":
+        raise _bad(
+            connection,
+            f"the type {connection.conn_type!r}",
+            "postgres, mysql, sqlite, or jdbc with the URL as host",
+        )
     url, extra = connection.host or "", connection.extra_dejson
     if not url.startswith("jdbc:"):
-        raise _bad(conn_id, "another host", "the URL as host: jdbc:…")
+        raise _bad(connection, "another host", "the URL as host: jdbc:…")
     if _SECRET.search(url):
         # Not the URL: it holds a secret.
-        raise _bad(conn_id, "a secret in its URL", "user and password in their own fields")
+        raise _bad(connection, "a secret in its URL", "user and password in their own fields")
     kind = next((kind for kind in DRIVERS if url.startswith(f"jdbc:{kind}:")), "jdbc")
     driver, package = DRIVERS.get(kind, (None, None))
     packages = extra.get("packages") or ([package] if package else [])
@@ -224,9 +220,9 @@ def _generic(conn_id: str, connection: Connection) -> Database:
     )
 
 
-def _bad(conn_id: str, has: str, expected: str) -> InputError:
+def _bad(connection: Connection, has: str, expected: str) -> InputError:
     return InputError(
-        f"The connection {conn_id} has {has}: expected {expected}.",
+        f"The connection {connection.conn_id} has {has}: expected {expected}.",
         kept="everything; nothing was read or written",
         do="correct the connection",
     )
