@@ -207,17 +207,17 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     def _run(self, context: Context, first_batch: int | None, *, resumed: bool = False) -> dict[str, Any]:
         from airflow_provider_scope.engines.assembly import assemble
 
-        self._ti = context["ti"]
+        ti = self._ti = context["ti"]
         ingest: Ingest | None = None
         address = Address()
         try:
-            ingest = self.ingest(context["ti"].map_index)
+            ingest = self.ingest(ti.map_index)
             if ingest is None:
                 raise validation.bad("source", self.source, "a value that is known when the task runs")
             if ingest.mode == "data_interval":
                 ingest = replace(ingest, window=ingest.window or window_of_run(context))
                 self._wait_until_over(ingest)
-            index = context["ti"].map_index if _is_mapped(context["ti"]) else None
+            index = ti.map_index if _is_mapped(ti) else None
             address = address_of(ingest, (self.dag_id, self.task_id), index, self.storage_conn_id)
             run = self._run_context(context, resumed=resumed)
             if warning := warning_of(ingest.write):
@@ -241,7 +241,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             self.log.log(level, "%s\n%s", request.table, report.text())
         with warn_on_failure(self.log, "The report is not in XCom"):
             result = report.to_xcom()
-        if report.loaded_nothing and context["ti"].try_number == 1:
+        if report.loaded_nothing and ti.try_number == 1:
             # Airflow emits an event for each asset among the outlets of a task that succeeds. A second try
             # may find nothing because the first one has loaded it and died.
             self.outlets = without_assets(self.outlets)
