@@ -176,7 +176,9 @@ class ClusterEngine(PlanEngine):
     # ---- a new one --------------------------------------------------------------------------------
 
     def _begin(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, follows: bool) -> _Begun:
-        """Write a name and a plan down, and submit them; whoever died in between is taken over.
+        """Write the plan down under a new name, and submit it.
+
+        A name under which a run wrote this plan, and died before it submitted it, is used again.
 
         :param follows: Whether the application is to wait for further plans.
         """
@@ -189,7 +191,7 @@ class ClusterEngine(PlanEngine):
                 and self.manager.get_job(begun.name) is None
             ):
                 break
-        # Of one of this name that the manager has forgotten.
+        # There are events if the manager has forgotten an application of this name.
         self.storage.delete(plans.events_path(begun.newest))
         with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-") as folder:
             archive = Path(folder, "application.zip")
@@ -246,7 +248,7 @@ class ClusterEngine(PlanEngine):
 
         :param entries: The batches that are to be run; it may have been given others.
         :param more: Gives those that follow.
-        :return: The batches that it was not given, or too late, now that it has ended.
+        :return: The batches that are left, if it has ended: it was not given them, or too late.
         :raises JobRunningError: It runs longer than the worker waits.
         :raises ScopeProviderError: Why it failed, as it told it, or as the manager did.
         """
@@ -260,7 +262,7 @@ class ClusterEngine(PlanEngine):
             if has_ended:
                 self._running = None
                 if len(begun.numbers) > 1 and not lines and not self._was_ended(job):
-                    return entries  # it has not waited so long
+                    return entries  # it gave up waiting before this plan came
             given = _batches(self.storage.read(begun.newest))
             events.batch_count += len(given)
             for event in lines:
@@ -297,7 +299,7 @@ class ClusterEngine(PlanEngine):
     def _await(self, begun: _Begun, *, follows: bool) -> Job | None:
         """Wait for the end of an application, or until it waits for its next plan.
 
-        :param follows: Whether that counts; not if its time is over.
+        :param follows: Whether to end the wait then, too; not once the task's time is over.
         :raises JobRunningError: It runs longer than the worker waits.
         """
         place = plans.events_path(begun.newest)

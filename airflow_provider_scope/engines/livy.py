@@ -55,7 +55,7 @@ class Livy(RestManager):
         self._silent_since: dict[str, float] = {}
         """When a batch was first seen that has no process yet, by name."""
         self._ids: dict[str, int] = {}
-        """Of the batches that were seen, by name."""
+        """The server's numbers of the batches that were seen, by name."""
 
     def submit(self, application: Application) -> None:
         """Submit a batch; the server refuses a second one of its name while one runs.

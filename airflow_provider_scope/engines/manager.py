@@ -70,7 +70,7 @@ class Manager(WatchedJobs, ListsJobs, Protocol):
     """Whether the settings of an application can be read by its submitter and its cluster alone."""
 
     def submit(self, application: Application) -> None:
-        """Submit an application; it is a second one if one of this name is not seen yet.
+        """Submit an application. If one of its name exists and is not seen yet, there may be two.
 
         :raises InputError: The manager will never take it as it is.
         :raises ScopeProviderError: It was not submitted, or that is not known.

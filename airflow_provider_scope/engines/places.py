@@ -154,13 +154,13 @@ _DELTA_FOLDERS = ("_delta_index", "_change_data", "_delta_log")
 def check_roots(roots: Sequence[str], rules: Rules, tables: Sequence[str], checkpoint: str) -> None:
     """Refuse a root in which a later run would find what this one wrote.
 
-    Whether it would is asked of discovery itself, with names like those that are written.
+    Discovery itself decides that, on names like those that a run writes.
 
     :param roots: Canonical URIs.
     :param tables: The table, and that for what is put aside, if there is one.
     :raises InputError: As said; or a root lies where VACUUM deletes its files.
     """
-    # Time is no reason to leave one out: they will be old enough.
+    # No time leaves a file out: one day it is old enough.
     rules = replace(rules, young_after_ms=1, starting_at_ms=None, window=None)
     for table in tables:
         for root in roots:

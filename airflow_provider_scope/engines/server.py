@@ -1,4 +1,4 @@
-"""A Spark that stays on this machine: it is found by all that it was started with, or started."""
+"""A Spark that stays on this machine: a run uses the one with its settings, or starts it."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ _VARIABLES = (
     *("AWS_", "AZURE_", "HADOOP_", "HOME", "JAVA_", "JDK_", "KRB5", "LC_ALL", "PYSPARK_"),
     *("PYTHONPATH", "SPARK_", "TMPDIR", "TZ"),
 )
-"""How the names of the variables begin that a server gets: the name of its socket depends on them, too. It
-gets PATH as well, of which only the programs count that are run from there."""
+"""How the names of the variables begin that a server gets. The name of its socket depends on them, and on
+the programs that it runs from PATH."""
 
 
 class ServedHook(SubmitHook):
     """Runs an application in a session of a Spark that stays on this machine.
 
-    A server is found by all that it was started with: with another version or setting, it is another one.
-    Settings of a database belong to the session alone.
+    A server has the versions and settings that it was started with; a run with other ones uses another
+    server. Settings of a database belong to the session alone.
 
     :param conf: As ``SubmitHook`` takes it.
     :param task: ``<dag>.<task>``: a server that this one starts is listed with it.
@@ -315,7 +315,7 @@ def end(state: ServerState, report: Callable[[str], None]) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[Any]:
-    """Open a lock file; what is given tries to lock it, until the block ends."""
+    """Open a lock file, and give a function that tries to lock it; the lock ends with the block."""
     with path.open("w") as file:
 
         def is_locked() -> bool:

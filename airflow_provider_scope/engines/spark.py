@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class PlanEngine(Engine):
-    """Runs batches by ``spark.app.run``; what makes the plan is the same for all of these.
+    """Base of the engines that let another process run the batches, by ``spark.app.run`` and a plan.
 
     :param ingest: What the user wrote, with canonical URIs of the folders.
     :param settings: What the user says of Spark.

@@ -187,7 +187,7 @@ class SubmitHook(SparkSubmitHook):
         return [binary, "--load-spark-defaults", *arguments]
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
-        if self._ended:  # between the look at the start of `run` and the process
+        if self._ended:  # `end` was called before there was a process that it could end
             self.end()
         # The parent's reader sets it, and its `submit` fails without it on Kubernetes, after all is done. In
         # client mode the exit code of spark-submit is that of the application.
@@ -255,7 +255,7 @@ class SubmitHook(SparkSubmitHook):
         )
 
     def _was_killed(self) -> bool:
-        # A shell between gives the signal of its child so.
+        # A shell in between ends with 128 and the signal of its child.
         return self._submit_sp is not None and self._submit_sp.returncode in (
             -signal.SIGKILL,
             128 + signal.SIGKILL,

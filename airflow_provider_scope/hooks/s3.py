@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_scope.exceptions import of_extra
 from airflow_provider_scope.hooks.settings import fields_of
 from airflow_provider_scope.stores.protocol import Store
+from airflow_provider_scope.stores.s3 import CONFIG, S3Storage, is_aws
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,8 +51,6 @@ class S3Access:
         with of_extra("s3", "A location on S3"):
             from botocore.config import Config
             from botocore.session import Session
-
-        from airflow_provider_scope.stores.s3 import CONFIG
 
         style = {"addressing_style": "path"} if self.path_style else {}
         session = Session()
@@ -93,12 +93,10 @@ def _time(value: Any) -> datetime:
     """Read a time of an answer; botocore's own way takes most of the time of a listing."""
     from botocore.utils import parse_timestamp
 
-    try:
+    with suppress(TypeError, ValueError):
         moment = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        moment = datetime.min  # noqa: DTZ901 - as one without a zone
-    if moment.tzinfo:
-        return moment
+        if moment.tzinfo:
+            return moment
     parsed: datetime = parse_timestamp(value)
     return parsed
 
@@ -111,8 +109,6 @@ def open_store(_: str, conn_id: str | None, connection: Connection | None) -> St
     fields = fields_of(conn_id, connection)
     access = access_of(fields) if fields else S3Access()
     client = access.client()
-    from airflow_provider_scope.stores.s3 import S3Storage, is_aws
-
     # The environment and AWS's files may say more than the connection, and Hadoop reads other ones.
     region, endpoint = client.meta.region_name, client.meta.endpoint_url
     access = replace(

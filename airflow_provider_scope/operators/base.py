@@ -153,7 +153,7 @@ def _names(operator: type) -> tuple[str, ...]:
 
 
 def engine_of(task: Any) -> Any:
-    """Return the engine of a task, or of all instances of a mapped one; what each is given counts as text.
+    """Return the engine of a task; of a mapped one a text, if its instances do not share an engine.
 
     Airflow asks a mapped task for its buttons, too, which has no arguments of its own.
     """

@@ -14,10 +14,7 @@ import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.exceptions import (
-    ScopeProviderError,
-    StorageError,
-)
+from airflow_provider_scope.exceptions import ScopeProviderError, StorageError
 from airflow_provider_scope.stores.calls import failed
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, bad, existing, split
 

@@ -1,4 +1,4 @@
-"""HTTP for both services: where a token may be sent, and which requests are repeated.
+"""HTTP: where a token may be sent, and which requests are repeated.
 
 A bearer token is sent to one origin (scheme, host and port) only. Some requests change something and must
 not be carried out twice. If it is not known whether such a request was carried out, it is not repeated
@@ -61,8 +61,8 @@ class HttpClient:
     """Requests to one service; it may be used by several threads at once.
 
     :param base_url: ``https://<host>``, or ``http://`` to this machine itself; to any host without a secret.
-    :param tokens: The bearer token; None for plain WebHDFS, whose redirects lead to other hosts, and hold
-        all that these need.
+    :param tokens: The bearer token, if one is sent. Without a secret a redirect may lead to another host, as
+        those of plain WebHDFS do; they hold all that it needs.
     :param user: The caller's name at a plain service of Hadoop.
     :param auth: What signs the requests in place of a token.
     :param headers: Of each request.

@@ -137,7 +137,7 @@ class WebHdfsClient:
             try:
                 page = self.list_page(path, after=after)
             except SourceNotFoundError:
-                if names or after:
+                if after:
                     raise
                 return []
             names += [entry.name for entry in page.entries if not entry.is_folder]
