@@ -92,7 +92,7 @@ class AzureCalls(Calls):
 
 def is_missing(failure: Failure) -> bool:
     """Whether the service says that nothing has this name. Other 404s do not say so."""
-    return failure.status == 404 and failure.code in _MISSING  # noqa: PLR2004
+    return failure.status == 404 and failure.code in _MISSING
 
 
 def is_existing(failure: Failure) -> bool:
@@ -351,7 +351,7 @@ class _PageText(Exception):  # noqa: N818 - not a fault
 
 
 def _raise_page_text(response: Any) -> None:
-    if response.http_response.status_code == 200:  # noqa: PLR2004
+    if response.http_response.status_code == 200:
         raise _PageText(response.http_response.body())
 
 

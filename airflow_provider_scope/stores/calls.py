@@ -264,7 +264,7 @@ class Answer:
     @property
     def ok(self) -> bool:
         """Whether the request was carried out."""
-        return 200 <= self.status < 300  # noqa: PLR2004 - the class of successes
+        return 200 <= self.status < 300
 
     def json(self, doing: str) -> Any:
         """Parse the body's JSON value.
@@ -295,9 +295,7 @@ class Answer:
 
         :param doing: The purpose of the request, as it follows "Could not".
         """
-        about_rights = self.status == 401 or (  # noqa: PLR2004
-            self.status == 403 and self.code not in _NOT_ABOUT_RIGHTS  # noqa: PLR2004
-        )
+        about_rights = self.status == 401 or (self.status == 403 and self.code not in _NOT_ABOUT_RIGHTS)
         if about_rights:
             return ServiceAuthError(
                 f"Could not {doing}: {self.described()}.",
@@ -314,7 +312,7 @@ class Answer:
 def answer_of(status: int, headers: Mapping[str, str], body: bytes, token: str = "") -> Answer:
     """Make an answer; the text of an error is masked, ``token`` included."""
     lower_headers = {name.lower(): value for name, value in headers.items()}
-    if 200 <= status < 300:  # noqa: PLR2004
+    if 200 <= status < 300:
         return Answer(status, body, lower_headers)
     code, message = _error_text(body)
     return Answer(status, body, lower_headers, mask(code, token)[:200], mask(message, token)[:TEXT_LIMIT])

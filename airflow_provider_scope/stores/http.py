@@ -190,11 +190,11 @@ class HttpClient:
         """
         token = self._tokens.get() if self._tokens else ""
         answer = self._follow(request, token)
-        if answer.status == 401 and self._tokens:  # noqa: PLR2004
+        if answer.status == 401 and self._tokens:
             self._tokens.reject(token)
             answer = self._follow(request, self._tokens.get())
-        if answer.status == 429 or answer.status >= 500:  # noqa: PLR2004
-            may_have_arrived = answer.status != 429  # noqa: PLR2004 - throttled: not carried out
+        if answer.status == 429 or answer.status >= 500:
+            may_have_arrived = answer.status != 429  # throttled: not carried out
             raise _FailedError(answer.described(), may_have_arrived, answer.headers.get("retry-after"))
         return answer
 
@@ -204,12 +204,12 @@ class HttpClient:
         for hop in range(_HOPS):
             without_data = request.in_two_steps and hop == 0
             answer = self._send(replace(request, data=None) if without_data else request, token)
-            if not 300 <= answer.status < 400:  # noqa: PLR2004
+            if not 300 <= answer.status < 400:
                 if without_data and answer.ok:
                     raise not_understood(doing, "the service did not ask for the data")
                 return answer
             location = answer.headers.get("location", "")
-            if answer.status != 307 or not location:  # noqa: PLR2004
+            if answer.status != 307 or not location:
                 raise not_understood(doing, f"the answer is a redirect ({answer.status})")
             url = self._redirected(urljoin(request.url, location), doing)
             request = replace(request, url=url, params={})
@@ -246,7 +246,7 @@ class HttpClient:
 
     def _passes(self, answer: Answer) -> bool:
         """Whether a refusal matches ``retry_on_error_messages``."""
-        if not 400 <= answer.status < 500 or answer.status in (401, 429):  # noqa: PLR2004
+        if not 400 <= answer.status < 500 or answer.status in (401, 429):
             return False
         text = f"{answer.code} {answer.message}"
         return any(pattern.search(text) for pattern in self._patterns)

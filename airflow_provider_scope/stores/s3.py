@@ -81,16 +81,16 @@ class S3Calls(Calls):
 
 def is_missing(failure: Failure) -> bool:
     """Whether the service says that no object has this key. Other 404s, such as a bucket's, do not."""
-    return failure.status == 404 and failure.code == "NoSuchKey"  # noqa: PLR2004
+    return failure.status == 404 and failure.code == "NoSuchKey"
 
 
 def is_existing(failure: Failure) -> bool:
     """Whether a creation was refused because the name is taken; a conflict (409) does not say so."""
-    return failure.status == 412 and failure.code == "PreconditionFailed"  # noqa: PLR2004
+    return failure.status == 412 and failure.code == "PreconditionFailed"
 
 
 def is_not_implemented(failure: Failure) -> bool:
-    return failure.status == 501 or failure.code == "NotImplemented"  # noqa: PLR2004
+    return failure.status == 501 or failure.code == "NotImplemented"
 
 
 def ignores_if_none_match(endpoint: str, bucket: str) -> InputError:

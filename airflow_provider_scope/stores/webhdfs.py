@@ -397,12 +397,12 @@ class WebHdfsClient:
 
 def is_missing(answer: Answer) -> bool:
     """Whether the service says that nothing has this path. Other 404s do not say so."""
-    return answer.status == 404 and answer.code == "FileNotFoundException"  # noqa: PLR2004
+    return answer.status == 404 and answer.code == "FileNotFoundException"
 
 
 def is_unsupported(answer: Answer) -> bool:
     codes = ("UnsupportedOperationException", "IllegalArgumentException")
-    return answer.status == 400 and answer.code in codes  # noqa: PLR2004
+    return answer.status == 400 and answer.code in codes
 
 
 def _part(value: Any, *keys: str) -> Any:
