@@ -108,7 +108,7 @@ class JobWaitingOperator(KeepsPlainTexts):
 
 # ---- arguments ----
 
-SPECS: tuple[tuple[str, type[Any]], ...] = (
+_SPECS: tuple[tuple[str, type[Any]], ...] = (
     *(("source", spec) for spec in get_args(AnySource)),
     ("table", TableSpec),
     *(("write", spec) for spec in get_args(WriteSpec)),
@@ -116,7 +116,7 @@ SPECS: tuple[tuple[str, type[Any]], ...] = (
     ("checkpoint", Checkpoint),
 )
 """Arguments with specs."""
-VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+_VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
 def check_names(operator: type, arguments: Iterable[str]) -> None:
@@ -135,7 +135,7 @@ def check_names(operator: type, arguments: Iterable[str]) -> None:
 def _fields() -> dict[str, str]:
     """Return each field of a spec, and how it is written: ``table=TableSpec(schema_evolution=…)``."""
     places: dict[str, list[str]] = {}
-    for argument, spec in SPECS:
+    for argument, spec in _SPECS:
         for item in dataclasses.fields(spec):
             places.setdefault(item.name, []).append(f"{argument}={spec.__name__}({item.name}=…)")
     return {name: " or ".join(texts) for name, texts in places.items()}
@@ -148,7 +148,7 @@ def _names(operator: type) -> tuple[str, ...]:
         if "__init__" in vars(cls):
             parameters |= dict(inspect.signature(vars(cls)["__init__"]).parameters)
     return tuple(
-        name for name, parameter in parameters.items() if name != "self" and parameter.kind not in VARIADIC
+        name for name, parameter in parameters.items() if name != "self" and parameter.kind not in _VARIADIC
     )
 
 

@@ -215,8 +215,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             if ingest is None:
                 raise validation.bad("source", self.source, "a value that is known when the task runs")
             if ingest.mode == "data_interval":
-                ingest = replace(ingest, window=ingest.window or window_of_run(context))
-                self._wait_until_over(ingest)
+                window = ingest.window or window_of_run(context)
+                ingest = replace(ingest, window=window)
+                self._wait_until_over(window, ingest.source.safety_buffer_seconds)
             index = ti.map_index if _is_mapped(ti) else None
             address = address_of(ingest, (self.dag_id, self.task_id), index, self.storage_conn_id)
             run = self._run_context(context, resumed=resumed)
@@ -257,16 +258,14 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         """Begin now that all files of the interval are old enough."""
         return self._run(context, None)
 
-    def _wait_until_over(self, ingest: Ingest) -> None:
+    def _wait_until_over(self, window: Window, safety_buffer_seconds: float) -> None:
         """Wait until every file of the interval is old enough: no other run would take those held back.
 
         :raises TaskDeferred: The triggerer waits.
         """
-        if ingest.window is None:
-            return
         now = now_ms()
-        seconds = seconds_until_over(ingest.window, ingest.source.safety_buffer_seconds, now)
-        self.log.info("interval %s", ingest.window.name)
+        seconds = seconds_until_over(window, safety_buffer_seconds, now)
+        self.log.info("interval %s", window.name)
         if not seconds:
             return
         self.log.info("waiting %.1f s, until its last files are older than safety_buffer_seconds", seconds)
