@@ -383,7 +383,7 @@ def check_no_application(log: CheckpointLog) -> None:
 def check_for_cluster(ingest: Ingest, settings: SparkEngine, places: Sequence[str], manager: Manager) -> None:
     """Refuse what a driver on a cluster cannot do, or would show to others.
 
-    :param places: URIs of all that it reads and writes.
+    :param places: URIs of all that it reads and writes, beside the quarantine.
     :raises InputError: As said.
     """
     if ingest.source.database:
@@ -392,7 +392,7 @@ def check_for_cluster(ingest: Ingest, settings: SparkEngine, places: Sequence[st
             kept="everything; nothing was read or written",
             do="read databases with a driver on the worker: deploy mode client, or no connection of Spark",
         )
-    quarantine = [canonical_uri(uri) for uri in (ingest.table.quarantine, ingest.source.table_folder) if uri]
+    quarantine = [canonical_uri(ingest.table.quarantine)] if ingest.table.quarantine else []
     _check_conf(settings, keeps_secrets=manager.keeps_secrets)
     shared = tuple(canonical_uri(folder) for folder in settings.shared_folders)
     for uri in [*places, *quarantine]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import tempfile
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
@@ -202,14 +201,14 @@ class SubmitEngine(PlanEngine):
             self.storage.replace(paths[-1], plans.encode(self.plan(work, entries, fence=fence)))
 
         events = ApplicationEvents(self.report, give, more)
-        folder = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-"))
         try:
             events.give(entries)
-            archive = folder / "application.zip"
-            application.write_zip(archive)
-            self._run(archive, [first, *([plans.MORE] if more else [])], events)
+            prefix = "airflow-provider-scope-"
+            with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+                archive = Path(folder, "application.zip")
+                application.write_zip(archive)
+                self._run(archive, [first, *([plans.MORE] if more else [])], events)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
             for path in paths:
                 self._delete(path)
 

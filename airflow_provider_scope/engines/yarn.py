@@ -126,9 +126,8 @@ class Yarn(RestManager):
                 )
                 if answer.ok:
                     text = answer.body.decode(errors="replace")
-                    lines += (
-                        text.partition("LogContents:\n")[2].partition("\nEnd of LogType:")[0].splitlines()
-                    )
+                    contents = text.partition("LogContents:\n")[2].partition("\nEnd of LogType:")[0]
+                    lines += contents.splitlines()
         return lines
 
     def url_of(self, job_id: str) -> str:
