@@ -54,8 +54,6 @@ class Livy(RestManager):
         self._now = now
         self._silent_since: dict[str, float] = {}
         """When a batch was first seen that has no process yet, by name."""
-        self._ids: dict[str, int] = {}
-        """The server's numbers of the batches that were seen, by name."""
 
     def submit(self, application: Application) -> None:
         """Submit a batch; the server refuses a second one of its name while one runs.
@@ -108,14 +106,7 @@ class Livy(RestManager):
 
         :raises ServiceError: They could not be read.
         """
-        named: dict[str, dict[str, Any]] = {}
-        for is_certain in (False, True):
-            batches, is_one_page = self._batches()
-            named |= {batch["name"]: batch for batch in batches if batch.get("name") in names}
-            if is_certain or is_one_page or len(named) == len(names):
-                break  # else one that ended meanwhile may have moved another one to a page that was read
-        self._ids |= {name: batch["id"] for name, batch in named.items()}
-        return {name: self._job(batch) for name, batch in named.items()}
+        return {name: self._job(batch) for name, batch in self._newest(names).items()}
 
     def _job(self, batch: dict[str, Any]) -> Job:
         name, now = batch["name"], self._now()
@@ -131,19 +122,21 @@ class Livy(RestManager):
 
         :raises ServiceError: That is not known.
         """
-        if self.get_job(job_id) is None:
+        batch = self._newest([job_id]).get(job_id)
+        if batch is None:
             return
         doing = f"end the application {job_id}"
-        answer = self._http.request("DELETE", f"/batches/{self._ids[job_id]}", doing=doing)
+        answer = self._http.request("DELETE", f"/batches/{batch['id']}", doing=doing)
         if answer.status != _UNKNOWN:
             answer.accepted(doing)
 
     def log(self, name: str) -> Sequence[str]:
         """Return the last lines of the driver's log, as far as the server has them."""
-        if self.get_job(name) is None:
+        batch = self._newest([name]).get(name)
+        if batch is None:
             return ()
         doing, params = f"read the log of {name}", {"from": "-1", "size": str(_LOG_LINES)}
-        answer = self._http.request("GET", f"/batches/{self._ids[name]}/log", doing=doing, params=params)
+        answer = self._http.request("GET", f"/batches/{batch['id']}/log", doing=doing, params=params)
         if answer.status == _UNKNOWN:
             return ()
         lines = answer.accepted(doing).json(doing).get("log", ())
@@ -151,7 +144,17 @@ class Livy(RestManager):
 
     def url_of(self, job_id: str) -> str:
         """Return the address of a batch's page; empty if the server does not know it."""
-        return f"{self._http.base_url}/ui/batch/{self._ids[job_id]}/log" if self.get_job(job_id) else ""
+        batch = self._newest([job_id]).get(job_id)
+        return f"{self._http.base_url}/ui/batch/{batch['id']}/log" if batch else ""
+
+    def _newest(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        newest: dict[str, dict[str, Any]] = {}
+        for _ in range(2):
+            batches, is_one_page = self._batches()
+            newest |= {batch["name"]: batch for batch in batches if batch.get("name") in names}
+            if is_one_page or len(newest) == len(names):
+                break  # else one that ended meanwhile may have moved another one to a page that was read
+        return newest
 
     def _batches(self) -> tuple[list[dict[str, Any]], bool]:
         """List all batches, oldest first, and whether they are on one page."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -184,7 +183,7 @@ def tokens_of(identity: Identity) -> Tokens:
     """Return the tokens of an identity, the same ones for all hooks of this process."""
     with _tokens_lock:
         if identity not in _tokens:
-            _tokens[identity] = Tokens(lambda: acquire(identity), clock=time.time)
+            _tokens[identity] = Tokens(lambda: acquire(identity))
         return _tokens[identity]
 
 
