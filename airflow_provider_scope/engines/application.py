@@ -12,10 +12,7 @@ from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import FileSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from airflow_provider_scope.sources.spec import SourceSpec
-    from airflow_provider_scope.specs import SparkEngine
 
 KEPT = "the batches that are in the table; the others stay logged"
 """What is kept when an application fails, or does not start."""
@@ -118,17 +115,6 @@ def delta_package() -> str:
     """
     major, minor = _installed("pyspark").split(".")[:2]
     return f"io.delta:delta-spark_{major}.{minor}_2.13:{_installed('delta-spark')}"
-
-
-def packages_of(settings: SparkEngine, needed: Iterable[str]) -> tuple[str, ...]:
-    """Return the Maven coordinates of an application: those that the user names, else Delta's and others.
-
-    :param needed: What Spark needs beside Delta; it may name one twice.
-    :raises InputError: Delta or pyspark is not installed.
-    """
-    if settings.packages is not None or settings.jars:
-        return tuple(settings.packages or ())
-    return tuple(dict.fromkeys([delta_package(), *needed]))
 
 
 def packages_for(source: SourceSpec) -> tuple[str, ...]:

@@ -126,14 +126,15 @@ class PlanEngine(Engine):
         return conf
 
     def packages(self) -> tuple[str, ...]:
-        """Return the coordinates of the packages that Spark needs.
+        """Return the Maven coordinates that the user names, else those of Delta and of what Spark lacks.
 
         :raises InputError: Delta or pyspark is not installed.
         """
         needed = [package for store in self.reached() for package in store.packages]
-        return application.packages_of(
-            self.settings, [*needed, *application.packages_for(self.ingest.source)]
-        )
+        needed += application.packages_for(self.ingest.source)
+        if self.settings.packages is not None or self.settings.jars:
+            return tuple(self.settings.packages or ())
+        return tuple(dict.fromkeys([application.delta_package(), *needed]))
 
     def _delete(self, path: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Files into a Delta table, exactly once."""
+"""What is new in a source goes into a Delta table, exactly once."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback
 
 
 class DeltaIncrementalIngestOperator(JobWaitingOperator):
-    """Load the new files below some folders into a Delta table, exactly once, in batches.
+    """Load what is new in a source into a Delta table, exactly once, in batches.
 
     Every run lists the source once, leaves out the files that the checkpoint's log holds, and cuts the rest
     into batches. Each batch is logged before it runs, and recorded after it is committed. If a run dies at
@@ -103,7 +103,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     :param storage_conn_id: The connection of the store of files, table and checkpoint; disks need none.
     :param deferrable: Free the worker while a remote job runs, or while the last files of an interval are
         younger than ``safety_buffer_seconds``. Spark in local and in client mode runs in the worker itself.
-    :param poll_interval: Seconds between two looks at a remote job; no effect with Spark, as above.
+    :param poll_interval: Seconds between two looks at a remote job; None is the connection's.
     :return: The run's report, as XCom: batches, files, rows, bytes, what was left out and why.
     :raises InputError: An argument is not valid; when the DAG is parsed, as far as it is known then.
     """
