@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.hooks.credentials import ServiceHook
-from airflow_provider_scope.hooks.settings import GEN1_SUFFIX
 from airflow_provider_scope.stores.hdfs import WebHdfsStorage
 from airflow_provider_scope.stores.protocol import Store
 from airflow_provider_scope.stores.webhdfs import PAGE_SIZE, WebHdfsClient
@@ -36,7 +35,7 @@ class AdlsGen1Hook(ServiceHook):
     conn_type = "adls_gen1"
     hook_name = "Azure Data Lake Storage Gen1"
 
-    suffix = GEN1_SUFFIX
+    suffix = "azuredatalakestore.net"
 
     def __init__(
         self,

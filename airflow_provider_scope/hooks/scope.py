@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.hooks.credentials import ServiceHook
-from airflow_provider_scope.hooks.settings import ADLA_SUFFIX, ScopeDefaults, defaults_of
+from airflow_provider_scope.hooks.settings import ScopeDefaults, defaults_of
 from airflow_provider_scope.scope.client import AdlaClient
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class ScopeHook(ServiceHook):
     conn_type = "adla_scope"
     hook_name = "Azure Data Lake Analytics (SCOPE)"
 
-    suffix = ADLA_SUFFIX
+    suffix = "azuredatalakeanalytics.net"
 
     def __init__(
         self, scope_conn_id: str = default_conn_name, *, connection: Connection | None = None, **kwargs: Any

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
 
 
-ADLA_SUFFIX = "azuredatalakeanalytics.net"
-GEN1_SUFFIX = "azuredatalakestore.net"
-
 QUEUE_FULL = (
     "re:Cannot exceed .*queued SCOPE jobs",
     "The maximum number of queued jobs for your account",
