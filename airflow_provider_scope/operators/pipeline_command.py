@@ -66,10 +66,10 @@ class PipelineCommandOperator(KeepsPlainTexts):
         try:
             command, args = _parsed(self.command)
             # The log is for people, and the JSON is the result: the command keeps its facts, and raises.
-            facts = vars(args)
-            has_json = "output_format" in facts
-            facts |= {"output_format": "text", "verbose": True, "consent": "set yes=True"}
-            facts["yes"] = facts.get("yes", False) or validation.switch("yes", self.yes)
+            options = vars(args)
+            output = None if "output_format" in options else lines
+            options |= {"output_format": "text", "verbose": True, "consent": "set yes=True"}
+            options["yes"] = options.get("yes", False) or validation.switch("yes", self.yes)
         except InputError as err:
             fail(err, self.log)
         try:
@@ -77,12 +77,12 @@ class PipelineCommandOperator(KeepsPlainTexts):
                 command.func(args)
         except (ScopeProviderError, AirflowException) as err:
             if self.do_xcom_push:
-                result = _result(1, args.facts, None if has_json else lines)
+                result = _result(1, args.facts, output)
                 context["ti"].xcom_push(key="return_value", value=result)
             if isinstance(err, ScopeProviderError):
                 fail(err, self.log)
             raise
-        return _result(0, args.facts, None if has_json else lines)
+        return _result(0, args.facts, output)
 
 
 # ---- the words of a command ----
@@ -152,9 +152,9 @@ def _check(command: Any) -> None:
 # ---- the result ----
 
 
-def _result(exit_code: int, facts: dict[str, Any], lines: list[str] | None) -> dict[str, Any]:
+def _result(exit_code: int, facts: dict[str, Any], output: list[str] | None) -> dict[str, Any]:
     """Make the value of XCom: the longest lists lose their ends until it is short enough."""
-    full = {"exit_code": exit_code, **facts, **({} if lines is None else {"output": lines})}
+    full = {"exit_code": exit_code, **facts, **({} if output is None else {"output": output})}
     lists: list[list[Any]] = []
     value: dict[str, Any] = _shortened(full, lists)
     while json_length(value) > XCOM_LIMIT_BYTES - len(', "is_cut": false') and any(lists):
