@@ -325,16 +325,16 @@ class ClusterEngine(PlanEngine):
 
         :param job: What the manager says of it; None if it has forgotten it.
         """
-        subject = f"The application {name} on {self.settings.spark_conn_id}"
+        subject = f"application {name} on {self.settings.spark_conn_id}"
         if self.wait.timed_out:
             return SparkJobFailedError(
-                f"The task's execution_timeout has run out; {subject[0].lower()}{subject[1:]} was ended.",
+                f"The task's execution_timeout has run out; the {subject} was ended.",
                 kept=KEPT,
                 do="the next try submits the open batches; give the task more time, or fewer batches",
             )
         if job is None:
             return SparkJobFailedError(
-                f"{subject} has not run all its batches, and is not known there any more.",
+                f"The {subject} has not run all its batches, and is not known there any more.",
                 kept=KEPT,
                 do="the next try submits the open batches",
             )
@@ -342,7 +342,7 @@ class ClusterEngine(PlanEngine):
         manager_says = " ".join(word for error in job.errors for word in error.message.split())
         causes = "; ".join(text for text in (cause, manager_says[:CAUSE_LENGTH]) if text)
         end = "was cancelled" if outcome(job) == "cancelled" else "failed"
-        problem = f"{subject} {end}: {causes or 'it gave no cause'}"
+        problem = f"The {subject} {end}: {causes or 'it gave no cause'}"
         if not is_lasting:
             return SparkJobFailedError(problem, kept=KEPT, do=passing_advice(cause))
         return InputError(

@@ -35,7 +35,6 @@ _LABEL = "airflow-provider-scope"
 _RESULTS = ("Succeeded", "Failed")
 """Phases of a pod that has ended; a job's results have the same names."""
 _CONF = {
-    "spark.submit.deployMode": "cluster",
     # Whoever waits is not a process of the worker.
     "spark.kubernetes.submission.waitAppCompletion": "false",
     # Of the driver, as spark.executorEnv says for the other machines.

@@ -6,7 +6,6 @@ Folders that a run reads and folders that it writes may not hold each other.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError
@@ -77,8 +76,8 @@ def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str])
             _check_metadata(metadata_table, (source_table, tables[0], checkpoint))
     if roots:
         files = files_of(source)
-        # Not those of a run: the times in it may still be templates.
-        rules = Rules(patterns=files.name_patterns, young_after_ms=0, is_text=files.format in TEXT_FORMATS)
+        # Without the times that a run has, which may still be templates.
+        rules = Rules(patterns=files.name_patterns, young_after_ms=1, is_text=files.format in TEXT_FORMATS)
         check_roots([resolved(canonical_root(root)) for root in roots], rules, tables, checkpoint)
 
 
@@ -157,11 +156,10 @@ def check_roots(roots: Sequence[str], rules: Rules, tables: Sequence[str], check
     Discovery itself decides that, on names like those that a run writes.
 
     :param roots: Canonical URIs.
+    :param rules: Which names count, at any time: one day every file is old enough.
     :param tables: The table, and that for what is put aside, if there is one.
     :raises InputError: As said; or a root lies where VACUUM deletes its files.
     """
-    # No time leaves a file out: one day it is old enough.
-    rules = replace(rules, young_after_ms=1, starting_at_ms=None, window=None)
     for table in tables:
         for root in roots:
             if is_cleaned(root, table):

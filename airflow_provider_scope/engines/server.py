@@ -157,7 +157,6 @@ class ServedHook(SubmitHook):
     def _server_name(self, variables: Mapping[str, str]) -> str:
         """Return the name of a server's socket: it tells nothing of the secrets among the settings."""
         defaults = defaults_file()
-        has_defaults = defaults is not None and defaults.exists()
         command, path = self._submit_command("", "", []), variables["PATH"]
         started_with = [
             command,
@@ -167,7 +166,7 @@ class ServedHook(SubmitHook):
             hashlib.sha256(self._archive.read_bytes()).hexdigest(),
             version("pyspark"),
             sys.version,
-            defaults.read_text(encoding="utf-8", errors="replace") if defaults and has_defaults else "",
+            defaults.read_text(encoding="utf-8", errors="replace") if defaults and defaults.exists() else "",
         ]
         text = json.dumps(started_with, sort_keys=True).encode()
         return hmac.new(_key(), text, hashlib.sha256).hexdigest()[:24]

@@ -315,7 +315,7 @@ def submit_application(
         conn_id=conn_id,
         log_file=log_file,
         on_event=lambda _: None,  # it has none: the driver runs elsewhere
-        conf={**application.conf, **conf},
+        conf={**application.conf, DEPLOY_MODE: "cluster", **conf},
         environment=application.environment,
         packages=application.packages,
         jars=application.jars,

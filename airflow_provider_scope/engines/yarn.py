@@ -29,7 +29,6 @@ ADDRESS = "yarn_resourcemanager_webapp_address"
 _RESULTS = {"FINISHED": "Succeeded", "FAILED": "Failed", "KILLED": "Cancelled"}
 """States in which an application has ended."""
 _CONF = {
-    "spark.submit.deployMode": "cluster",
     # Whoever waits is not a process of the worker.
     "spark.yarn.submit.waitAppCompletion": "false",
     # The next try of the task submits it again, and knows of it.

@@ -118,8 +118,7 @@ class WebHdfsClient:
         if after:
             params["listAfter"] = after
         answer = self._call("GET", folder, "LISTSTATUS", doing, params)
-        is_whole = not self._is_gen1
-        return parse_page(self._listing(answer, folder, doing), doing, is_whole=is_whole)
+        return parse_page(self._listing(answer, folder, doing), doing, is_whole=not self._is_gen1)
 
     def _listing(self, answer: Answer, folder: str, doing: str) -> Any:
         if is_missing(answer):
