@@ -39,10 +39,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.specs.ingest import Ingest
 
 
-RESUME = "resume"
-"""The method that a task goes on with after a wait; each operator has its own."""
-
-
 class JobWaitingOperator(KeepsPlainTexts):
     """Base of operators whose tasks defer while a job runs."""
 
@@ -53,13 +49,17 @@ class JobWaitingOperator(KeepsPlainTexts):
     poll_interval: float | None
     """Seconds between two looks at a job; None is the connection's."""
 
+    def resume(self, context: Context, event: Any = None) -> Any:
+        """Go on after a wait in the triggerer; without an event if the trigger was lost."""
+        raise NotImplementedError
+
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Go on after a trigger that was lost, too: it decided nothing, and its job may be fine."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except (TaskDeferralError, TaskDeferralTimeout) as err:
             self.log.warning("the trigger ended with %r; the job is checked again", err)
-            return getattr(self, RESUME)(context)
+            return self.resume(context)
 
     def wait_in_triggerer(
         self,
@@ -83,7 +83,7 @@ class JobWaitingOperator(KeepsPlainTexts):
                 events=running.events,
                 storage_conn_id=storage_conn_id if running.events else None,
             ),
-            method_name=RESUME,
+            method_name="resume",
         )
 
     def deadline(self, ti: Any) -> float | None:
