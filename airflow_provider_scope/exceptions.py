@@ -289,7 +289,7 @@ class JobNotEndedError(EngineError):
 
 
 class ServiceError(ScopeProviderError):
-    """Base of errors of Azure Data Lake Analytics and Azure Data Lake Storage Gen1."""
+    """Base of errors of services: of jobs, of clusters and of storage."""
 
 
 class ServiceRefusedError(ServiceError):

@@ -138,8 +138,7 @@ class Yarn(RestManager):
         apps = self._applications(names)
         newest: dict[str, dict[str, Any]] = {}
         for app in sorted(apps, key=lambda app: (not _has_ended(app), int(app["startedTime"]))):
-            tags = str(app.get("applicationTags", "")).split(",")
-            newest |= {name: app for name in names if name.lower() in tags}
+            newest |= {name: app for name in names if name.lower() in _tags(app)}
         return newest
 
     def _applications(self, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -151,7 +150,7 @@ class Yarn(RestManager):
         tags = ",".join(names).lower()  # as YARN keeps them
         for _ in self._http.repeating.tries():
             apps = self._tagged(tags, doing)
-            if len(apps) >= len(names):
+            if {name.lower() for name in names} <= {tag for app in apps for tag in _tags(app)}:
                 return apps
             before = self._incarnation(doing)
             apps = self._tagged(tags, doing)
@@ -172,6 +171,10 @@ class Yarn(RestManager):
         """Return when the ResourceManager was started; None if it does not know yet what it runs."""
         info = self._get("/ws/v1/cluster/info", doing, {}).get("clusterInfo") or {}
         return int(info["startedOn"]) if info.get("haState") == "ACTIVE" else None
+
+
+def _tags(app: dict[str, Any]) -> list[str]:
+    return str(app.get("applicationTags", "")).split(",")
 
 
 def _has_ended(app: dict[str, Any]) -> bool:

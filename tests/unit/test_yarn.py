@@ -1,0 +1,39 @@
+"""What YARN's ResourceManager says of applications."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Connection
+
+from airflow_provider_scope.engines.yarn import ADDRESS, Yarn
+from tests.client.server import Reply, serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.client.server import Asked
+
+
+def an_app(name: str, number: int) -> dict[str, Any]:
+    return {"id": f"app_{number}", "applicationTags": name, "startedTime": number, "state": "RUNNING"}
+
+
+def test_two_applications_of_one_name_do_not_stand_for_one_of_another(tmp_path: Path) -> None:
+    """A ResourceManager that was started again reads what it runs one by one."""
+    first_apps = [an_app("a", 1), an_app("a", 2)]
+    answers = iter([first_apps, [*first_apps, an_app("b", 3)]])
+
+    def reply(asked: Asked) -> Reply:
+        if asked.path.endswith("/info"):
+            return Reply(body={"clusterInfo": {"startedOn": 1, "haState": "ACTIVE"}})
+        return Reply(body={"apps": {"app": next(answers)}})
+
+    with serving() as server:
+        server.answers = reply
+        extra = json.dumps({ADDRESS: server.url})
+        yarn = Yarn(
+            Connection(conn_id="cluster", conn_type="spark", host="yarn", extra=extra), tmp_path / "log"
+        )
+        assert yarn.get_jobs(["a", "b"]).keys() == {"a", "b"}
