@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from pyarrow import parquet
 
 from airflow_provider_scope.stores.calls import Repeating
+from tests.support import values
 from tests.support.emulators import start_emulator
 
 if TYPE_CHECKING:
@@ -59,19 +60,14 @@ class World:
             os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
 
     def arguments(self, **changes: Any) -> dict[str, Any]:
-        from airflow_provider_scope.specs.ingest import ARGUMENTS
-
-        return {
-            **dict.fromkeys(ARGUMENTS),
+        defaults = {
             "delta_location": str(self.table),
             "sql": "SELECT id, source_file_uri FROM @data",
-            "write": "append",
-            "full_refresh": False,
             "source": {"roots": ROOT, "columns": {"id": "bigint"}, "max_files_per_trigger": 2},
             "table": {"columns": {"id": "bigint", "source_file_uri": "string"}},
             "engine": {"scope_conn_id": "adla_scope_default"},
-            **changes,
         }
+        return values.arguments(**{**defaults, **changes})
 
     def assemble(
         self, *, deferrable: bool = False, **changes: Any

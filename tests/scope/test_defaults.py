@@ -15,7 +15,7 @@ from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.assembly import RunContext, assemble
 from airflow_provider_scope.exceptions import InputError, StorageError
 from airflow_provider_scope.sources.files.source import Files
-from airflow_provider_scope.specs import ScopeEngine
+from airflow_provider_scope.specs import FileSource, ScopeEngine
 from airflow_provider_scope.specs.ingest import ingest_from
 from tests.airflow.test_scope_operator import a_context, load
 from tests.scope.conftest import ROOT, start_emulator, world
@@ -145,14 +145,8 @@ def test_the_limits_of_a_batch_are_the_arguments_else_the_connections(
     assert (run.source.max_files, run.source.max_bytes) == expected
 
 
-def test_on_spark_the_limits_are_the_seeds(tmp_path):
-    source = {"roots": str(tmp_path), "format": "parquet"}
-    raw = {"delta_location": str(tmp_path / "t"), "source": source, "sql": "SELECT * FROM @data"}
-    names = ("sql_dialect", "sql_params", "table", "engine", "checkpoint", "max_batches_per_run")
-    ingest = ingest_from({**dict.fromkeys(names), **raw, "write": "append", "full_refresh": False})
-    assert ingest
-
-    files = Files(spec=ingest.source, log=None, listing=None, now_ms=0)
+def test_on_spark_the_limits_are_the_seeds():
+    files = Files(spec=FileSource(roots="/in", format="parquet"), log=None, listing=None, now_ms=0)
 
     assert (files.max_files, files.max_bytes) == (1_000, 10_737_418_240_000)
 

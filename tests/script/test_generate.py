@@ -26,9 +26,10 @@ from airflow_provider_scope.scope.script import (
     generate_void,
 )
 from airflow_provider_scope.specs import ScopeEngine
-from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
+from airflow_provider_scope.specs.ingest import ingest_from
 from airflow_provider_scope.values import FileEntry
 from tests.script.values import IDENTITY, batch
+from tests.support.values import arguments
 
 APPEND = """\
 // airflow-provider-scope batch
@@ -301,15 +302,12 @@ def test_text_that_a_submitter_would_fill_in_is_taken_apart():
 def test_columns_of_files_and_table_stand_in_the_order_in_which_they_are_declared():
     """SCOPE reads text files by position, as Spark does."""
     ingest = ingest_from(
-        {
-            **dict.fromkeys(ARGUMENTS),
-            "delta_location": "abfss://lake@account.dfs.core.windows.net/delta/people",
-            "source": {"roots": "/in", "format": "csv", "columns": "id bigint, name string, city string"},
-            "sql": "SELECT name, id, city FROM @data",
-            "table": {"columns": [["name", "string"], ["id", "bigint"], ["city", "string"]]},
-            "write": "append",
-            "engine": {"scope_conn_id": "adla_scope_default"},
-        }
+        arguments(
+            source={"roots": "/in", "format": "csv", "columns": "id bigint, name string, city string"},
+            sql="SELECT name, id, city FROM @data",
+            table={"columns": [["name", "string"], ["id", "bigint"], ["city", "string"]]},
+            engine={"scope_conn_id": "adla_scope_default"},
+        )
     )
     assert ingest
     assert isinstance(ingest.engine, ScopeEngine)
@@ -318,6 +316,6 @@ def test_columns_of_files_and_table_stand_in_the_order_in_which_they_are_declare
         Scripts(ingest, ingest.engine, (), lambda: None).batch(IDENTITY, batch().files, overwrite=False)
     )
 
-    parts = {type(one): one for one in parse(script)}
+    parts = {type(statement): statement for statement in parse(script)}
     assert [column.name for column in parts[Extract].columns] == ["id", "name", "city"]
     assert [column.name for column in parts[CreateTable].columns] == ["name", "id", "city"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry, TableIdentity
+from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.sources.files.discovery import Rules
 from airflow_provider_scope.specs import FileSource
-from airflow_provider_scope.specs.ingest import Ingest
+from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, Ingest
 from airflow_provider_scope.values import FileEntry, FileSlice, Position
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class XComArgLike:
         return None
 
 
+XCOM = XComArgLike()
 TABLE = TableIdentity("11111111-1111-1111-1111-111111111111")
 
 
@@ -81,7 +83,24 @@ def a_commit(seq: int, **kwargs: Any) -> CommitRecord:
     return CommitRecord(seq=seq, **{**defaults, **kwargs})
 
 
+def a_report(**kwargs: Any) -> RunReport:
+    """Return the report of a run that found two files of three, and loaded nothing."""
+    return RunReport(**{"roots": ("file:///in",), "listed": 3, "matched": 2, **kwargs})
+
+
 def an_ingest(**arguments: Any) -> Ingest:
     """Return an operator's arguments as values; by default, files are appended to a table."""
     source = FileSource(roots="/in", format="parquet")
     return Ingest(**{"delta_location": "/delta/table", "source": source, **arguments})
+
+
+def arguments(**changes: Any) -> dict[str, Any]:
+    """Return an operator's arguments, as ``ingest_from`` takes them; by default, CSV files are appended."""
+    defaults = {
+        "delta_location": "/delta/t",
+        "source": {"roots": ["/in"], "format": "csv"},
+        "sql": SELECT_ALL,
+        "write": "append",
+        "full_refresh": False,
+    }
+    return {**dict.fromkeys(ARGUMENTS), **defaults, **changes}

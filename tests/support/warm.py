@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.spark import SubmitEngine
 from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.sources.cursor.databases import CONF
 from airflow_provider_scope.spark import plan as plans
-from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
+from airflow_provider_scope.specs.ingest import ingest_from
+from airflow_provider_scope.stores.protocol import open_storage
+from tests.support.values import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,15 +102,11 @@ class Pipe:
         return report
 
     def execution(self, **changes: Any) -> tuple[MicroBatchExecution, Request]:
-        raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)
-        raw |= {"delta_location": str(self.table), "sql": SELECT_ALL, "write": "append", "engine": {}}
         window = changes.pop("window", None)
-        raw |= {"full_refresh": False, "max_batches_per_run": 3, **self.arguments, **changes}
-        ingest = ingest_from(raw)
+        defaults = {"delta_location": str(self.table), "max_batches_per_run": 3}
+        ingest = ingest_from(arguments(**{**defaults, **self.arguments, **changes}))
         assert ingest is not None
         if window:
-            from dataclasses import replace
-
             ingest = replace(ingest, mode="data_interval", window=window)
         context = assembly.RunContext(
             task="dag.task", log_file=self.folder / "spark.log", report=lambda _: None
@@ -115,21 +116,12 @@ class Pipe:
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         """Return the table's rows, sorted, by a reader that is not Spark."""
-        found = (
-            QueryBuilder().register("t", DeltaTable(str(self.table))).execute("SELECT * FROM t").read_all()
-        )
-        import pyarrow as pa
-
-        data = pa.table(found)
+        query = QueryBuilder().register("t", DeltaTable(str(self.table))).execute("SELECT * FROM t")
+        data = pa.table(query.read_all())
         names = columns or tuple(data.column_names)
         return sorted(zip(*(data[name].to_pylist() for name in names), strict=True), key=repr)
 
     def state(self) -> dict[str, Any]:
-        import json
-
-        from airflow_provider_scope.protocol.log import CheckpointLog
-        from airflow_provider_scope.stores.protocol import open_storage
-
         uri = f"file://{self.table}/_checkpoint"
         log = CheckpointLog(open_storage(uri), uri)
         return dict(json.loads(log.commit(log.committed()[-1]).state or "{}"))

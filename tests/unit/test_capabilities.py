@@ -8,8 +8,9 @@ import pytest
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.scope.script import check_scope
+from airflow_provider_scope.specs import Merge, Scd2
 from airflow_provider_scope.specs.ingest import ingest_from
-from tests.unit.test_ingest_arguments import XCOM, arguments
+from tests.support.values import arguments
 
 
 def made(source: Any = None, **changes: Any) -> Any:
@@ -47,6 +48,9 @@ def made(source: Any = None, **changes: Any) -> Any:
         ),
         ({"source": {"extra_columns": "ignore"}}, "source.extra_columns='ignore' is not possible"),
         ({"source": {"missing_columns": "null"}}, "source.missing_columns='null' is not possible"),
+        ({"source": {"format": "csv", "columns": "infer"}}, "source.columns='infer' is not possible"),
+        ({"write": Merge(primary_key="a")}, "write=Merge(…) is not possible with SCOPE jobs."),
+        ({"write": Scd2()}, "write=Scd2(…) is not possible with SCOPE jobs."),
         ({"source": {"format": "orc"}}, "source.format='orc' is not possible with SCOPE jobs."),
         ({"source": {"format": "json"}}, "source.format='json' is not possible with SCOPE jobs."),
     ],
@@ -63,14 +67,3 @@ def test_what_scope_jobs_cannot_do_is_refused(changes: dict[str, Any], message: 
 def test_what_scope_jobs_can_do_is_let_through() -> None:
     check_scope(made(write="replace"))
     check_scope(made(source={"format": "csv"}, full_refresh=True, max_batches_per_run=2))
-
-
-def test_a_value_that_only_the_task_knows_is_refused_where_none_goes() -> None:
-    with pytest.raises(InputError, match=r"window_start=.* is not valid: expected None with mode="):
-        ingest_from(arguments(window_start=XCOM))
-
-
-@pytest.mark.parametrize("mode", ["incremental", "data_interval"])
-def test_a_window_that_begins_with_a_number_is_no_time(mode: str) -> None:
-    with pytest.raises(InputError, match="window_start=0 is not valid"):
-        ingest_from(arguments(window_start=0, mode=mode))

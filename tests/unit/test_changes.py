@@ -21,9 +21,10 @@ from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.source import ChangeRows, SourceLog
 from airflow_provider_scope.sources.feed.state import ChangeState, Metadata, SourceCommit
 from airflow_provider_scope.specs import CdfSource, ScopeEngine
-from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
+from airflow_provider_scope.specs.ingest import ingest_from, source_from
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.values import VersionSlice
+from tests.support.values import arguments
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -314,26 +315,21 @@ def test_a_source_that_cannot_be_is_refused(fields: dict[str, Any], words: str) 
         ({"write": {"kind": "merge", "primary_key": "id", "merge_key": "day"}}, "not whole groups"),
         ({"write": {"kind": "merge", "strategy": "insert-only", "primary_key": "id"}}, "updates and deletes"),
         ({"write": {"kind": "scd2"}}, "all others would be retired"),
-        ({"write": {"kind": "scd2", "merge_key": "id"}, "deletes": "soft"}, "deletes='apply'"),
-        ({"write": "append", "deletes": "ignore"}, "every change is added"),
+        (
+            {"write": {"kind": "scd2", "merge_key": "id"}, "source": {"table": "/data/t", "deletes": "soft"}},
+            "deletes='apply'",
+        ),
+        ({"source": {"table": "/data/t", "deletes": "ignore"}}, "every change is added"),
     ],
 )
 def test_what_does_not_go_with_a_feed_is_refused(changed: dict[str, Any], words: str) -> None:
-    more = {name: changed.pop(name) for name in ("deletes",) if name in changed}
-    raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)
-    raw |= {"delta_location": "/data/target", "sql": SELECT_ALL, "write": "append", "engine": {}}
-    raw |= {"source": {"table": "/data/t", **more}, "full_refresh": False, **changed}
     with pytest.raises(InputError) as caught:
-        ingest_from(raw)
+        ingest_from(arguments(**{"source": {"table": "/data/t"}, **changed}))
     assert words in str(caught.value)
 
 
 def test_a_dict_with_a_table_and_no_cursor_is_a_feed() -> None:
-    raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)
-    raw |= {"delta_location": "/data/target", "sql": SELECT_ALL, "write": "append", "engine": {}}
-    found = ingest_from({**raw, "source": {"table": "/data/t"}, "full_refresh": False})
-    assert found is not None
-    assert found.source == CdfSource(table="/data/t")
+    assert source_from({"table": "/data/t"}) == CdfSource(table="/data/t")
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from airflow_provider_scope import validation
 from airflow_provider_scope.columns import check_order, columns_from, is_late, split_columns
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import FileSource, TableSpec
-from tests.support.values import XComArgLike
+from tests.support.values import XCOM
 
-XCOM = XComArgLike()
 FORMS = "a mapping of name to type, a list of [name, type] pairs, or text such as 'id bigint, name string'"
 
 

@@ -20,8 +20,9 @@ from airflow_provider_scope.sources.cursor.state import CursorState, Group
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.specs import Cursor, Scd2, TableSource
-from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from, source_from
+from airflow_provider_scope.specs.ingest import ingest_from, source_from
 from airflow_provider_scope.values import Window
+from tests.support import values as shared
 
 BERLIN = timezone(timedelta(hours=2))
 NAIVE = datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC).replace(tzinfo=None)
@@ -260,8 +261,7 @@ def arguments(**changes: Any) -> dict[str, Any]:
         "cursor": {"column": "n", **changes.pop("cursor", {})},
         **changes.pop("more", {}),
     }
-    given = {"delta_location": "/out/t", "sql": "SELECT * FROM @data", "write": "append", "engine": {}}
-    return {**dict.fromkeys(ARGUMENTS), "full_refresh": False, **given, "source": source, **changes}
+    return shared.arguments(source=source, **changes)
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,13 @@ from airflow_provider_scope.sources.feed.metadata import (
     write_rows,
 )
 from airflow_provider_scope.specs import CdfSource
-from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
+from airflow_provider_scope.specs.ingest import ingest_from
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.support.change_world import ChangeWorld
 from tests.support.cloe_nessy import METADATA
 from tests.support.delta_engine import local
 from tests.support.storages import BACKENDS, TOY, Backend
+from tests.support.values import arguments
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -293,10 +294,9 @@ def test_the_log_is_asked_from_the_first_row_on_that_may_change() -> None:
 
 
 def ingest(**source: Any) -> Any:
-    raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)
-    raw |= {"sql": SELECT_ALL, "write": "append", "engine": {}, "full_refresh": False}
-    raw["delta_location"] = source.pop("target", "/data/target")
-    return ingest_from({**raw, "source": CdfSource(**{"table": "/data/source", **source})})
+    target = source.pop("target", "/data/target")
+    spec = CdfSource(**{"table": "/data/source", **source})
+    return ingest_from(arguments(delta_location=target, source=spec))
 
 
 @pytest.mark.parametrize(

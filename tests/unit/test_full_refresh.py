@@ -9,9 +9,10 @@ import pytest
 from airflow_provider_scope.engines.assembly import make_request
 from airflow_provider_scope.exceptions import SourceFileGoneError
 from airflow_provider_scope.protocol.report import READ
-from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
+from airflow_provider_scope.specs.ingest import ingest_from
 from tests.crash.world import MemoryWorld
 from tests.support.faulty_storage import fails_at
+from tests.support.values import arguments
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_a_history_that_is_lost_is_said_and_does_not_stop_the_refresh(world):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "warns"),
+    ("changes", "warns"),
     [
         ({"full_refresh": True}, True),
         ({"full_refresh": "true", "write": {"kind": "merge", "primary_key": "id"}}, True),
@@ -135,11 +136,5 @@ def test_a_history_that_is_lost_is_said_and_does_not_stop_the_refresh(world):
         ({"write": {"kind": "replace", "where": "day = 1"}}, False),
     ],
 )
-def test_only_a_task_that_adds_files_loads_them_again(arguments, warns):
-    source = {"roots": "/data/in", "format": "parquet"}
-    given = {"write": "append", "engine": {}, "full_refresh": False, "delta_location": "/t", "source": source}
-    given["sql"] = "SELECT * FROM @data"
-
-    request = make_request(ingest_from({**dict.fromkeys(ARGUMENTS), **given, **arguments}))
-
-    assert request.loads_files_again is warns
+def test_only_a_task_that_adds_files_loads_them_again(changes, warns):
+    assert make_request(ingest_from(arguments(**changes))).loads_files_again is warns

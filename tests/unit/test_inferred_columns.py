@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_scope.columns import change_text, declared, with_hints
-from airflow_provider_scope.exceptions import (
-    InputError,
-    ScopeProviderError,
-)
+from airflow_provider_scope.exceptions import InputError, ScopeProviderError
 from airflow_provider_scope.protocol.records import CommitRecord, SchemaVersion, decode
 from airflow_provider_scope.protocol.recovery import CommittedBatch
-from airflow_provider_scope.scope.script import check_scope
-from airflow_provider_scope.specs import FileSource, ScopeEngine
-from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
+from airflow_provider_scope.specs import FileSource
+from airflow_provider_scope.specs.ingest import ingest_from
 from tests.crash.world import MemoryWorld
 from tests.support.faulty_storage import no_space_for
 from tests.support.memory_engine import MemoryEngine
+from tests.support.values import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,18 +30,6 @@ if TYPE_CHECKING:
 
 def source(**kwargs: Any) -> dict[str, Any]:
     return {"roots": ["/in"], "format": "csv", "columns": "infer", **kwargs}
-
-
-def arguments(**kwargs: Any) -> dict[str, Any]:
-    return {
-        **dict.fromkeys(ARGUMENTS),
-        "delta_location": "/delta/t",
-        "source": source(),
-        "sql": "SELECT anything FROM @data",
-        "write": "append",
-        "full_refresh": False,
-        **kwargs,
-    }
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
@@ -70,25 +55,12 @@ def test_options_of_another_inference_are_refused(option: str) -> None:
 
 def test_intervals_infer_no_columns() -> None:
     with pytest.raises(InputError, match=r"source\.columns.*data_interval"):
-        ingest_from(arguments(mode="data_interval"))
-
-
-def test_scope_jobs_infer_no_columns() -> None:
-    ingest = ingest_from(
-        arguments(
-            engine=ScopeEngine(),
-            sql="SELECT a FROM @data",
-            table={"columns": {"a": "string"}},
-        )
-    )
-    assert ingest is not None
-    with pytest.raises(InputError, match=r"source\.columns='infer' is not possible"):
-        check_scope(ingest)
+        ingest_from(arguments(source=source(), mode="data_interval"))
 
 
 def test_the_columns_of_a_table_are_not_inferred() -> None:
     with pytest.raises(InputError):
-        ingest_from(arguments(table={"columns": "infer"}))
+        ingest_from(arguments(source=source(), table={"columns": "infer"}))
 
 
 # ---- the columns of an earlier batch --------------------------------------------------------------

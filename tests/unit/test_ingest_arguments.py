@@ -10,32 +10,14 @@ import pytest
 from airflow_provider_scope.exceptions import InputError, SqlError
 from airflow_provider_scope.specs import Checkpoint, FileSource, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.specs.ingest import Ingest, ingest_from
-from tests.support.values import XComArgLike
+from tests.support.values import XCOM, arguments
 
-XCOM = XComArgLike()
 TEMPLATE = "{{ params.x }}"
 TEXT = "text that is not empty"
 WHOLE = "a whole number, at least 1, or None"
 MAPPING = "a mapping with text keys"
 FOLDER = "the table's folder: an absolute path or a file:///… URI"
 SWITCH = "True or False, or a template that gives one of them"
-
-
-def arguments(**kwargs: Any) -> dict[str, Any]:
-    return {
-        "delta_location": "/delta/t",
-        "source": {"roots": ["/in"], "format": "csv"},
-        "sql": "SELECT * FROM @data",
-        "sql_dialect": None,
-        "sql_params": {},
-        "table": {},
-        "write": "append",
-        "engine": {},
-        "full_refresh": False,
-        "max_batches_per_run": None,
-        "checkpoint": {},
-        **kwargs,
-    }
 
 
 def test_plain_dicts_make_a_whole_pipeline() -> None:
@@ -64,9 +46,11 @@ def test_plain_dicts_make_a_whole_pipeline() -> None:
 
 
 def test_none_for_a_spec_is_its_default() -> None:
-    made = ingest_from(arguments(table=None, engine=None, checkpoint=None, sql_params=None))
+    specs = ("table", "engine", "checkpoint", "sql_params")
 
-    assert made == ingest_from(arguments())
+    none, empty = (dict.fromkeys(specs, value) for value in (None, {}))
+
+    assert ingest_from(arguments(**none)) == ingest_from(arguments(**empty))
 
 
 @pytest.mark.parametrize("name", ["source", "table", "engine", "checkpoint", "write"])

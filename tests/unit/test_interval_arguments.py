@@ -23,9 +23,10 @@ from airflow_provider_scope.specs import CdfSource, Cursor, FileSource, TableSou
 from airflow_provider_scope.specs.ingest import ARGUMENTS, TEMPLATES, ingest_from
 from airflow_provider_scope.values import CursorSlice, Window
 from tests.crash.world import NOW_MS, MemoryWorld
+from tests.support import values
 from tests.support.dbt_scope import DbtScopeOnMemory
 from tests.support.memory_engine import MemoryStorage
-from tests.support.values import XComArgLike, a_commit, an_entry
+from tests.support.values import XCOM, a_commit, an_entry
 
 DAY = 86_400_000
 FIRST = 1_356_998_400_000
@@ -33,16 +34,7 @@ JANUARY_1 = "20130101T000000000Z_20130102T000000000Z"
 
 
 def arguments(**kwargs: Any) -> dict[str, Any]:
-    return {
-        **dict.fromkeys(ARGUMENTS),
-        "delta_location": "/delta/t",
-        "source": {"roots": ["/in"], "format": "csv"},
-        "sql": "SELECT * FROM @data",
-        "write": "append",
-        "full_refresh": False,
-        "mode": "data_interval",
-        **kwargs,
-    }
+    return values.arguments(**{"mode": "data_interval", **kwargs})
 
 
 def made(**kwargs: Any) -> Any:
@@ -77,7 +69,7 @@ def test_a_window_that_renders_to_nothing_leaves_it_to_the_run(nothing: Any) -> 
     assert made(window_start=nothing, window_end=nothing).window is None
 
 
-@pytest.mark.parametrize("value", ["{{ data_interval_start }}", XComArgLike()], ids=["template", "XComArg"])
+@pytest.mark.parametrize("value", ["{{ data_interval_start }}", XCOM], ids=["template", "XComArg"])
 def test_a_window_that_only_the_task_knows_is_let_through(value: Any) -> None:
     assert made(window_start=value, window_end="2013-01-02T00:00:00+00:00").window is None
 
@@ -86,12 +78,18 @@ def test_a_window_that_only_the_task_knows_is_let_through(value: Any) -> None:
     ("changes", "message"),
     [
         ({"mode": "daily"}, "mode='daily' is not valid: expected one of 'incremental', 'data_interval'"),
-        ({"mode": XComArgLike()}, "expected one of 'incremental', 'data_interval'"),
+        ({"mode": XCOM}, "expected one of 'incremental', 'data_interval'"),
         (
             {"window_start": "2013-01-01"},
             "window_start='2013-01-01' is not valid: expected a time with its zone",
         ),
         ({"window_end": 5}, "window_end=5 is not valid: expected a time with its zone"),
+        ({"window_start": 0}, "window_start=0 is not valid"),
+        ({"mode": "incremental", "window_start": 0}, "window_start=0 is not valid"),
+        (
+            {"mode": "incremental", "window_start": XCOM},
+            'is not valid: expected None with mode="incremental"',
+        ),
         (
             {"window_start": "2013-01-01T00:00:00Z"},
             "window_end=None is not valid: expected both ends of the window, or neither",

@@ -10,9 +10,7 @@ from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.sources.files.spec import REFUSED
 from airflow_provider_scope.specs import FileSource
-from tests.support.values import XComArgLike
-
-XCOM = XComArgLike()
+from tests.support.values import XCOM
 
 
 def make(options: Any) -> FileSource:

@@ -15,7 +15,8 @@ from airflow_provider_scope.engines import assembly, places
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.sources.files.discovery import Rules
-from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
+from airflow_provider_scope.specs.ingest import ingest_from
+from tests.support import values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,15 +88,12 @@ def test_a_root_in_which_no_output_can_be_found_is_let_through(root, pattern, mo
 
 
 def arguments(root: Path | str, table: Path | str, **more: Any) -> dict[str, Any]:
-    raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)
     source = {"roots": str(root), "patterns": PARQUET, "format": "parquet", **more.pop("source", {})}
-    return raw | {"sql": "SELECT * FROM @data", "delta_location": str(table), "source": source} | more
+    return values.arguments(delta_location=str(table), source=source, **more)
 
 
 def assembled(raw: dict[str, Any], folder: Path) -> None:
-    ingest = ingest_from(
-        {"write": "append", "engine": {}, "full_refresh": False, **raw} | {"write": "append"}
-    )
+    ingest = ingest_from(raw)
     assert ingest
     context = assembly.RunContext(task="dag.task", log_file=folder / "spark.log", report=print)
     assembly.assemble(ingest, context)

@@ -11,14 +11,10 @@ import pytest
 from airflow_provider_scope.protocol.report import BatchReport, RunReport, files_text
 from airflow_provider_scope.protocol.seen import Reason, Tally
 from airflow_provider_scope.values import FileEntry
-from tests.support.values import a_commit, a_file
+from tests.support.values import a_commit, a_file, a_report
 
 # 2026-04-01 12:34:56.789 UTC
 TIME_MS = 1_775_046_896_789
-
-
-def a_report(**kwargs: Any) -> RunReport:
-    return RunReport(**{"roots": ("file:///in",), "listed": 3, "matched": 2, **kwargs})
 
 
 def a_batch(seq: int, **kwargs: Any) -> BatchReport:

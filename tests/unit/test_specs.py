@@ -24,9 +24,8 @@ from airflow_provider_scope.specs import (
     TableSpec,
 )
 from airflow_provider_scope.specs.write import write_from
-from tests.support.values import XComArgLike
+from tests.support.values import XCOM
 
-XCOM = XComArgLike()
 TEMPLATE = "{{ params.x }}"
 BLOCK = "{% if params.x %}a{% endif %}"
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - the mistake that is refused

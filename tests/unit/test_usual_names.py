@@ -8,16 +8,13 @@ from airflow_provider_scope.exceptions import EmptyRefreshError, InputError, Sou
 from airflow_provider_scope.protocol.report import check_loadable
 from airflow_provider_scope.sources.files.discovery import Rules, candidates
 from airflow_provider_scope.specs import FileSource
-from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
-from tests.support.values import a_file, rules
-from tests.unit.test_report import a_report
+from airflow_provider_scope.specs.ingest import ingest_from
+from tests.support.values import a_file, a_report, arguments, rules
 
 
 def source_for(**source):
-    raw = {"delta_location": "/delta/t", "sql": "SELECT * FROM @data", "write": "append"}
     engine = {"scope_conn_id": "c"} if source.get("format") in (None, "sstream") else {}
-    given = {**dict.fromkeys(ARGUMENTS), **raw, "engine": engine, "source": {"roots": "/in", **source}}
-    ingest = ingest_from(given)
+    ingest = ingest_from(arguments(engine=engine, source={"roots": "/in", **source}))
     assert ingest
     return ingest.source
 
@@ -61,10 +58,8 @@ def test_an_archive_of_the_format_is_named_in_the_report(kind):
 
 
 def test_spark_needs_to_be_told_the_format_when_the_dag_is_parsed():
-    raw = {"delta_location": "/delta/t", "sql": "SELECT * FROM @data", "write": "append"}
-
     with pytest.raises(InputError, match="'sstream' is the default") as caught:
-        ingest_from({**dict.fromkeys(ARGUMENTS), **raw, "engine": {}, "source": {"roots": "/in"}})
+        ingest_from(arguments(source={"roots": "/in"}))
 
     assert "'csv'" in caught.value.do
 

@@ -8,15 +8,15 @@ import pytest
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import FileSource, Merge, Scd2, TableSpec
-from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
+from airflow_provider_scope.specs.ingest import ingest_from
+from tests.support.values import arguments
 
 COLUMNS = {"Id": "bigint", "text": "string"}
 
 
 def ingest(write: Any, **more: Any) -> Any:
     source = FileSource(roots="/data/landing", format="csv", columns=more.pop("columns", None))
-    raw = {**dict.fromkeys(ARGUMENTS), "sql": "SELECT * FROM @data", "write": write, "source": source}
-    return ingest_from({**raw, "delta_location": "/data/t", "full_refresh": False, **more})
+    return ingest_from(arguments(write=write, source=source, **more))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.protocol.report import changes_text
-from airflow_provider_scope.specs import Merge, Scd2, ScopeEngine, TableSpec, capabilities
+from airflow_provider_scope.specs import Merge, Scd2
 from airflow_provider_scope.specs.write import write_from, write_to_dict
 
 
@@ -97,15 +97,6 @@ def test_a_dict_that_is_no_write_is_refused(value: Any, said: str) -> None:
         write_from(value)
 
     assert said in caught.value.what
-
-
-@pytest.mark.parametrize("write", [Merge(primary_key="id"), Scd2()])
-def test_scope_jobs_do_neither(write: Any) -> None:
-    known = {"engine": ScopeEngine(), "write": write, "table": TableSpec(columns={"id": "int"})}
-    with pytest.raises(InputError) as caught:
-        capabilities.check(capabilities.IN_JOBS, known)
-
-    assert caught.value.what == f"write={type(write).__name__}(…) is not possible with SCOPE jobs."
 
 
 def test_what_a_write_changed_is_one_line() -> None:
