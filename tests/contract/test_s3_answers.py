@@ -180,23 +180,6 @@ def test_a_page_that_fails_is_an_error_and_not_an_end(service, bucket, client):
             call()
 
 
-def page(token: str) -> Answer:
-    body = (
-        "<?xml version='1.0'?><ListBucketResult><Name>b</Name><Prefix>in/</Prefix><KeyCount>1</KeyCount>"
-        f"<IsTruncated>true</IsTruncated>{token}<Contents><Key>in/a</Key><Size>1</Size>"
-        "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents></ListBucketResult>"
-    )
-    return Answer(200, {"Content-Type": "application/xml"}, body.encode())
-
-
-@pytest.mark.parametrize("token", ["", "<NextContinuationToken>t</NextContinuationToken>"])
-def test_a_listing_that_does_not_go_on_is_an_error_and_not_an_end(service, bucket, token):
-    service.faults.append(Fault(lambda method, _: method == "GET", answer=page(token), times=9))
-
-    with pytest.raises(SourceUnreadableError, match="the next page is the page that was read"):
-        list(storage_of(service).walk(f"s3://{bucket}/in"))
-
-
 def test_markers_of_folders_are_no_files(service, bucket, client):
     for key in ("in/", "in/sub/", "in/sub/a"):
         client.put_object(Bucket=bucket, Key=key, Body=b"")

@@ -21,14 +21,14 @@ from tests.crash.judging import landed_rows, names_in
 from tests.crash.number_world import NumberWorld
 from tests.crash.table_world import CursorWorld, FeedWorld
 from tests.crash.world import MemoryWorld
-from tests.support.faulty_storage import Counting, before
+from tests.support.faulty_storage import Counting, before, fails_at
 from tests.support.values import a_file, an_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_provider_scope.protocol.records import OffsetEntry
-    from tests.support.batch_loop import BatchLoop
+    from tests.support.faulty_storage import Gate
 
 WORLDS: dict[str, type[MemoryWorld]] = {
     "files": MemoryWorld,
@@ -60,18 +60,8 @@ def held(some: Iterable[OffsetEntry]) -> list[list[Any]]:
     return [names_in(entry.slice) for entry in some]
 
 
-def failing_at(world: MemoryWorld, seq: int) -> BatchLoop:
-    """Return an engine that cannot read a batch."""
-    engine = world.engine(lambda call, effect, torn=None: effect())
-    read = engine.read
-
-    def read_others(entry: OffsetEntry) -> Any:
-        if entry.seq == seq:
-            raise SourceFileGoneError(f"batch {seq} cannot be read")
-        return read(entry)
-
-    engine.read = read_others  # type: ignore[method-assign]
-    return engine
+def batch_1_fails() -> Gate:
+    return fails_at("files 1", SourceFileGoneError("batch 1 cannot be read"))
 
 
 def test_everything_is_loaded_once_in_slices_of_the_limit(world: MemoryWorld) -> None:
@@ -137,7 +127,7 @@ def test_a_plan_writes_nothing_and_begins_like_the_run(world: MemoryWorld) -> No
 
 def test_a_plan_beside_an_open_batch_plans_nothing_that_it_holds(world: MemoryWorld) -> None:
     with pytest.raises(SourceFileGoneError):
-        world.run(engine=failing_at(world, 1))
+        world.run(batch_1_fails())
     plan = world.plan()
 
     assert [entry.seq for entry in plan.opened][:1] == [1]
@@ -146,7 +136,7 @@ def test_a_plan_beside_an_open_batch_plans_nothing_that_it_holds(world: MemoryWo
 
 def test_an_open_batch_is_run_as_it_was_logged(world: MemoryWorld) -> None:
     with pytest.raises(SourceFileGoneError):
-        world.run(engine=failing_at(world, 1))
+        world.run(batch_1_fails())
     logged = entries(world)
     add(world, 6)
 
@@ -158,7 +148,7 @@ def test_an_open_batch_is_run_as_it_was_logged(world: MemoryWorld) -> None:
 
 def test_what_a_batch_held_that_was_given_up_comes_again(world: MemoryWorld) -> None:
     with pytest.raises(SourceFileGoneError):
-        world.run(engine=failing_at(world, 1))
+        world.run(batch_1_fails())
     given_up = names_in(entries(world)[1].slice)
     assert world.abandon(1).abandoned
 
@@ -183,10 +173,10 @@ def test_a_full_refresh_loads_everything_anew(world: MemoryWorld) -> None:
 
 def test_a_full_refresh_goes_past_an_open_batch(world: MemoryWorld) -> None:
     with pytest.raises(SourceFileGoneError):
-        world.run(engine=failing_at(world, 1))
+        world.run(batch_1_fails())
     was_open = tuple(entry.seq for entry in entries(world) if entry.seq >= 1)
 
-    report = world.run(refresh=True, engine=failing_at(world, 1))
+    report = world.run(batch_1_fails(), refresh=True)
 
     assert report.superseded == was_open
     assert world.rows() == landed_rows(world)

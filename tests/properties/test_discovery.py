@@ -1,14 +1,18 @@
-"""Discovery loses no file: each is taken, counted with a reason, loaded before, or a stream's part."""
+"""Discovery loses no file: each is taken, counted with a reason, loaded before, or a stream's part.
+
+And batches cover the files, each once, in order and within the limits.
+"""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_scope.protocol.seen import NAMED_AT_MOST, Tally, status
-from airflow_provider_scope.sources.files.discovery import Rules, candidates, is_hidden, unseen
+from airflow_provider_scope.sources.files.discovery import Rules, candidates, is_hidden, next_batch, unseen
 from airflow_provider_scope.values import FileEntry, Position, base_name, position, printable
 from tests.support.strategies import LISTINGS, SMALL_SIZES, SMALL_TIMES
 
@@ -138,3 +142,29 @@ def test_what_one_run_took_the_next_one_does_not_take_again(
     assert {file.path for file in again} | {file.path for file in found if file.path in seen} == {
         file.path for file in found
     }
+
+
+SIZES = st.lists(st.integers(0, 20), max_size=40)
+LIMIT = st.none() | st.integers(1, 50)
+
+
+@given(SIZES, LIMIT, LIMIT)
+def test_batches_cover_all_files_once_within_the_limits_and_are_as_large_as_they_may_be(
+    sizes: list[int], max_files: int | None, max_bytes: int | None
+) -> None:
+    files = [FileEntry(1, f"file:///in/{number}", size) for number, size in enumerate(sizes)]
+    batches: list[list[FileEntry]] = []
+    start = 0
+    while (stop := next_batch(files, start, max_files=max_files, max_bytes=max_bytes)) != start:
+        batches.append(files[start:stop])
+        start = stop
+
+    assert [file for batch in batches for file in batch] == files
+
+    def fits(batch: list[FileEntry]) -> bool:
+        few = max_files is None or len(batch) <= max_files
+        small = max_bytes is None or sum(file.size_bytes for file in batch) <= max_bytes
+        return few and (small or len(batch) == 1)
+
+    assert all(fits(batch) for batch in batches)
+    assert not any(fits([*batch, after[0]]) for batch, after in pairwise(batches))

@@ -6,14 +6,13 @@ import sqlite3
 from contextlib import closing
 from decimal import Decimal
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_scope.sources.cursor.databases import DECIMAL, FLOAT, WHOLE, edges, finding, ranges
-
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @pytest.mark.parametrize(
@@ -36,31 +35,25 @@ def test_the_parts_of_a_range(low: str, high: str, count: int, kind: str, wanted
     assert edges(low, high, count, kind) == wanted
 
 
-@given(st.tuples(st.integers(), st.integers()).map(sorted), st.integers(1, 40))
-def test_edges_of_whole_numbers_are_ascending_and_lie_in_the_range(ends: list[int], count: int) -> None:
-    found = [int(one) for one in edges(str(ends[0]), str(ends[1]), count, WHOLE)]
-    assert len(found) < count
-    assert all(one < two for one, two in pairwise([ends[0], *found]))
-    assert all(one <= ends[1] for one in found)
+NUMBERS: dict[str, Any] = {
+    WHOLE: (st.integers(), int, str),
+    FLOAT: (st.floats(allow_nan=False, allow_infinity=False), float, repr),
+    DECIMAL: (st.decimals(allow_nan=False, allow_infinity=False, places=12), Decimal, "{:f}".format),
+}
+"""Kind -> its values, how one is read, and how it is written."""
 
 
-@given(st.tuples(FINITE, FINITE).map(sorted), st.integers(1, 40))
-def test_edges_of_floats_are_ascending_and_lie_in_the_range(ends: list[float], count: int) -> None:
-    found = [float(one) for one in edges(repr(ends[0]), repr(ends[1]), count, FLOAT)]
-    assert len(found) < count
-    assert all(one < two for one, two in pairwise([ends[0], *found]))
-    assert all(one <= ends[1] for one in found)
+@pytest.mark.parametrize("kind", NUMBERS)
+@given(data=st.data(), count=st.integers(1, 40))
+def test_edges_are_ascending_and_lie_in_the_range(kind: str, data: st.DataObject, count: int) -> None:
+    values, read, write = NUMBERS[kind]
+    low, high = sorted(data.draw(st.tuples(values, values)))
 
+    inner = [read(edge) for edge in edges(write(low), write(high), count, kind)]
 
-@given(
-    st.tuples(*2 * [st.decimals(allow_nan=False, allow_infinity=False, places=12)]).map(sorted),
-    st.integers(1, 40),
-)
-def test_edges_of_decimals_are_ascending_and_lie_in_the_range(ends: list[Decimal], count: int) -> None:
-    found = [Decimal(one) for one in edges(f"{ends[0]:f}", f"{ends[1]:f}", count, DECIMAL)]
-    assert len(found) < count
-    assert all(one < two for one, two in pairwise([ends[0], *found]))
-    assert all(one <= ends[1] for one in found)
+    assert len(inner) < count
+    assert all(before < after for before, after in pairwise([low, *inner]))
+    assert all(edge <= high for edge in inner)
 
 
 @given(

@@ -13,6 +13,7 @@ from airflow_provider_scope.sources.files.discovery import (
     candidates,
     is_hidden,
     new_candidates,
+    next_batch,
     not_loaded_again,
     unseen,
 )
@@ -216,46 +217,40 @@ def test_a_report_counts_all_and_names_twenty_of_each_reason() -> None:
 STREAMS = rules(r".*\.ss$")
 
 
-def test_a_stream_counts_all_files_below_the_folder_beside_it() -> None:
-    listing = [
-        a_file("day.ss", size_bytes=5),
-        a_file("day/0.du", size_bytes=100),
-        a_file("day/deep/er/1.du", size_bytes=1_000),
-        a_file("day2/0.du", size_bytes=7),
-        a_file("day.txt", size_bytes=7),
-        a_file("daz", size_bytes=7),
-    ]
+@pytest.mark.parametrize(
+    ("sizes", "taken"),
+    [
+        pytest.param(
+            {"day.ss": 5, "day/0.du": 100, "day/deep/er/1.du": 1_000, "day2/0.du": 7, "day.txt": 7, "daz": 7},
+            {"day.ss": 1_105},
+            id="with all files below the folder beside it",
+        ),
+        pytest.param(
+            {"day.ss": 1, "day/part.ss": 10, "day/part/0.du": 100, "other/part.ss": 1_000},
+            {"day.ss": 111, "other/part.ss": 1_000},
+            id="streams inside its folder are its parts",
+        ),
+        pytest.param({"day/part.ss": 3, "day.ssx": 3}, {"day/part.ss": 3}, id="an ordinary folder"),
+        pytest.param(
+            {"d\U0010fffe.ss": 1, "d\U0010fffe/\U0010fffe.du": 10, "d\U0010fffe.du": 7, "d\U0010fffe0": 7},
+            {"d\U0010fffe.ss": 11},
+            id="a folder with an unusual name",
+        ),
+    ],
+)
+def test_a_stream_is_one_file_as_long_as_all_of_its_parts(
+    sizes: dict[str, int], taken: dict[str, int]
+) -> None:
+    found = candidates([a_file(name, size_bytes=size) for name, size in sizes.items()], STREAMS)
 
-    found = candidates(listing, STREAMS)
-
-    assert found.files == (a_file("day.ss", size_bytes=1_105),)
-    assert (found.listed, found.matched) == (6, 1)
-
-
-def test_streams_inside_a_streams_folder_are_its_parts() -> None:
-    listing = [
-        a_file("day.ss", size_bytes=1),
-        a_file("day/part.ss", size_bytes=10),
-        a_file("day/part/0.du", size_bytes=100),
-        a_file("other/part.ss", size_bytes=1_000),
-    ]
-
-    found = candidates(listing, STREAMS)
-
-    assert found.files == (a_file("day.ss", size_bytes=111), a_file("other/part.ss", size_bytes=1_000))
-    assert found.matched == 2
+    assert found.files == tuple(a_file(name, size_bytes=size) for name, size in taken.items())
+    assert (found.listed, found.matched) == (len(sizes), len(taken))
 
 
 def test_parts_belong_to_the_stream_whatever_the_pattern() -> None:
     listing = [a_file("day.ss"), a_file("day/0.du"), a_file("night/0.du")]
 
     assert below_in(candidates(listing, rules()).files) == ["day.ss", "night/0.du"]
-
-
-def test_a_folder_without_a_stream_beside_it_is_an_ordinary_one() -> None:
-    listing = [a_file("day/part.ss", size_bytes=3), a_file("day.ssx", size_bytes=3)]
-
-    assert candidates(listing, STREAMS).files == (a_file("day/part.ss", size_bytes=3),)
 
 
 def test_a_stream_without_bytes_of_its_own_is_as_long_as_its_folder() -> None:
@@ -278,17 +273,6 @@ def test_the_folder_of_a_stream_that_is_left_out_is_left_out_with_it() -> None:
 
     assert found.files == ()
     assert found.left_out.counts == {"hidden name": 1, "too young": 1}
-
-
-def test_a_stream_whose_folder_has_an_unusual_name_counts_its_files_alone() -> None:
-    listing = [
-        a_file("d\U0010fffe.ss", size_bytes=1),
-        a_file("d\U0010fffe/\U0010fffe.du", size_bytes=10),
-        a_file("d\U0010fffe.du", size_bytes=100),
-        a_file("d\U0010fffe0", size_bytes=1_000),
-    ]
-
-    assert [file.size_bytes for file in candidates(listing, STREAMS).files] == [11]
 
 
 # ---- what the log holds -----------------------------------------------------------------------------
@@ -514,3 +498,35 @@ def test_the_sum_of_a_streams_manifest_says_nothing_of_its_folder() -> None:
     listing = [a_file("day.ss")._replace(content_md5="x"), a_file("day/0.du"), a_file("a.ssx")]
 
     assert [file.content_md5 for file in candidates(listing, STREAMS).files] == [None]
+
+
+# ---- where a batch ends ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "start", "max_files", "max_bytes", "stop"),
+    [
+        pytest.param([], 0, 5, 100, 0, id="no files, no batch"),
+        pytest.param([1, 1, 1], 0, None, None, 3, id="no limit takes all"),
+        pytest.param([1, 1, 1], 0, 2, None, 2, id="files"),
+        pytest.param([1, 1, 1], 0, 3, None, 3, id="exactly as many files"),
+        pytest.param([1, 1, 1], 2, 2, None, 3, id="the last batch is smaller"),
+        pytest.param([1, 1, 1], 3, 2, 1, 3, id="behind the last file"),
+        pytest.param([40, 40, 40], 0, None, 100, 2, id="bytes"),
+        pytest.param([40, 60, 1], 0, None, 100, 2, id="exactly as many bytes"),
+        pytest.param([500, 1], 0, None, 100, 1, id="a large first file is a batch of its own"),
+        pytest.param([500, 1], 0, 1, 100, 1, id="a large first file with both limits"),
+        pytest.param([1, 500, 1], 0, None, 100, 1, id="a large second file waits"),
+        pytest.param([1, 500, 1], 1, None, 100, 2, id="and is taken when it is first"),
+        pytest.param([0, 0, 0], 0, None, 1, 3, id="files without bytes count for files only"),
+        pytest.param([10, 10, 10, 10], 0, 3, 25, 2, id="both limits, bytes first"),
+        pytest.param([10, 10, 10, 10], 0, 2, 35, 2, id="both limits, files first"),
+        pytest.param([9, 10, 10, 10], 1, 2, 100, 3, id="the limit of files counts from the start"),
+    ],
+)
+def test_a_batch_ends_where_the_first_limit_is_reached(
+    sizes: list[int], start: int, max_files: int | None, max_bytes: int | None, stop: int
+) -> None:
+    files = [a_file(f"{number}.csv", size_bytes=size) for number, size in enumerate(sizes)]
+
+    assert next_batch(files, start, max_files=max_files, max_bytes=max_bytes) == stop

@@ -15,6 +15,7 @@ from airflow_provider_scope.protocol.records import (
     CommitRecord,
     OffsetEntry,
     Pipeline,
+    Settlement,
     TableIdentity,
     decode,
     decode_offset,
@@ -67,6 +68,8 @@ ACCEPTANCE_BYTES = (
     b'{"after_commit":-1,"format":1,"number":1,"rolled_back":[3,5],'
     b'"table":{"restore_version":9,"table_id":"7c1d"},"table_version":9}\n'
 )
+SETTLEMENT = Settlement(seq=7, number=1, committed=False, table_version=20)
+SETTLEMENT_BYTES = b'{"committed":false,"format":1,"number":1,"seq":7,"table_version":20}\n'
 OFFSET = OffsetEntry(
     seq=7,
     mode="overwrite",
@@ -101,11 +104,12 @@ NUMBERS_BYTES = (
 READERS: dict[str, tuple[Any, bytes, Callable[[str, bytes], Any]]] = {
     "pipeline": (PIPELINE, PIPELINE_BYTES, functools.partial(decode, Pipeline)),
     "new pipeline": (NEW_PIPELINE, NEW_PIPELINE_BYTES, functools.partial(decode, Pipeline)),
-    "commit": (COMMIT, COMMIT_BYTES, lambda name, data: decode(CommitRecord, name, data, seq=12)),
-    "abandoned": (ABANDONED, ABANDONED_BYTES, lambda name, data: decode(CommitRecord, name, data, seq=0)),
-    "acceptance": (ACCEPTANCE, ACCEPTANCE_BYTES, lambda name, data: decode(Acceptance, name, data, number=1)),
-    "offset": (OFFSET, OFFSET_BYTES, lambda name, data: decode_offset(name, data, 7)),
-    "empty offset": (EMPTY, EMPTY_BYTES, lambda name, data: decode_offset(name, data, 0)),
+    "commit": (COMMIT, COMMIT_BYTES, functools.partial(decode, CommitRecord, seq=12)),
+    "abandoned": (ABANDONED, ABANDONED_BYTES, functools.partial(decode, CommitRecord, seq=0)),
+    "acceptance": (ACCEPTANCE, ACCEPTANCE_BYTES, functools.partial(decode, Acceptance, number=1)),
+    "settlement": (SETTLEMENT, SETTLEMENT_BYTES, functools.partial(decode, Settlement, seq=7, number=1)),
+    "offset": (OFFSET, OFFSET_BYTES, functools.partial(decode_offset, seq=7)),
+    "empty offset": (EMPTY, EMPTY_BYTES, functools.partial(decode_offset, seq=0)),
 }
 each_record = pytest.mark.parametrize(("record", "data", "decode"), list(READERS.values()), ids=list(READERS))
 

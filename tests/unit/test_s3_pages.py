@@ -37,6 +37,7 @@ def test_every_page_is_read_also_one_without_files_in_the_middle():
     assert S3Storage(client).names("s3://b/in") == ["a", "b"]
 
 
-def test_a_listing_that_has_no_next_page_is_an_error_and_not_an_end():
+@pytest.mark.parametrize("pages", [[page("a")], [page("a", after="1"), page("b", after="1")]])
+def test_a_listing_that_has_no_next_page_is_an_error_and_not_an_end(pages):
     with pytest.raises(SourceUnreadableError, match="the next page is the page that was read"):
-        list(S3Storage(Client(page("a"))).walk("s3://b/in"))
+        list(S3Storage(Client(*pages)).walk("s3://b/in"))

@@ -1,21 +1,15 @@
-"""What somebody decided about a job: its bytes, and that it goes before everything else."""
+"""What somebody decided about a job goes before everything else."""
 
 from __future__ import annotations
 
 import pytest
 
 from airflow_provider_scope.protocol.log import CheckpointLog
-from airflow_provider_scope.protocol.records import Attempt, Settlement, decode, encode
+from airflow_provider_scope.protocol.records import Attempt, Settlement
 from airflow_provider_scope.scope.fate import JobFates
 from airflow_provider_scope.stores.local import LocalStorage
 
 SETTLED = Settlement(seq=7, number=1, committed=False, table_version=20)
-BYTES = b'{"committed":false,"format":1,"number":1,"seq":7,"table_version":20}\n'
-
-
-def test_the_bytes_are_fixed_and_read_back():
-    assert encode(SETTLED) == BYTES
-    assert decode(Settlement, "attempts/7.1.settled", BYTES, seq=7, number=1) == SETTLED
 
 
 def test_the_first_decision_stays(tmp_path):

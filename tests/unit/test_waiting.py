@@ -135,31 +135,26 @@ def test_a_job_that_ended_is_over_although_nobody_looked_before_its_deadline() -
 # ---- one look ----
 
 
-def test_what_has_not_ended_is_looked_at_again_after_the_interval_and_never_before():
-    assert next_look(interval_seconds=60, now=0, deadline=1_000) == ("waiting", 60)
-    assert next_look(interval_seconds=60, jitter=1.0) == ("waiting", 72)
-
-
-def test_the_last_look_is_at_the_deadline():
-    assert next_look(interval_seconds=60, now=970, deadline=1_000) == ("waiting", 30)
-    assert next_look(interval_seconds=60, now=1_000, deadline=1_000) == ("timed out", 0.0)
-
-
-@pytest.mark.parametrize(("failures", "seconds"), [(1, 10), (2, 20), (3, 40), (4, 80)])
-def test_each_failure_doubles_the_time_to_the_next_look(failures, seconds):
-    assert next_look(failures=failures, interval_seconds=60) == ("waiting", seconds)
-
-
-def test_the_fifth_failure_in_a_row_ends_the_wait():
-    assert next_look(failures=5).status == "failed"
-
-
-def test_a_failure_that_stays_ends_the_wait_at_once():
-    assert next_look(failures=1, can_retry=False).status == "failed"
-
-
-def test_at_the_deadline_a_look_without_an_answer_is_a_failure_and_not_a_timeout():
-    assert next_look(failures=1, now=5.0, deadline=5.0).status == "failed"
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param({"now": 0, "deadline": 1_000}, ("waiting", 60), id="again after the interval"),
+        pytest.param({"jitter": 1.0}, ("waiting", 72), id="and never before"),
+        pytest.param(
+            {"now": 970, "deadline": 1_000}, ("waiting", 30), id="for the last time at the deadline"
+        ),
+        pytest.param({"now": 1_000, "deadline": 1_000}, ("timed out", 0.0), id="at the deadline"),
+        *(
+            pytest.param({"failures": failures}, ("waiting", seconds), id=f"{failures} without an answer")
+            for failures, seconds in ((1, 10), (2, 20), (3, 40), (4, 80))
+        ),
+        pytest.param({"failures": 5}, ("failed", 0.0), id="the fifth without an answer in a row"),
+        pytest.param({"failures": 1, "can_retry": False}, ("failed", 0.0), id="a failure that stays"),
+        pytest.param({"failures": 1, "now": 5, "deadline": 5}, ("failed", 0.0), id="a failure, no timeout"),
+    ],
+)
+def test_a_look_that_has_not_ended_the_wait_is_followed_by_another_one_in_time(given, expected):
+    assert next_look(interval_seconds=60, **given) == expected
 
 
 @pytest.mark.parametrize("failures", [5, 6, 7, 1_000_000])
