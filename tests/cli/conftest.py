@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
@@ -16,11 +19,25 @@ from tests.support.delta_engine import local
 from tests.support.faulty_storage import before, open_gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
 
 HOUR_MS = 3_600_000
+
+
+def typed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    """Type ``airflow scope ...``; give the exit code and what was written."""
+    from airflow.cli.cli_parser import get_parser
+
+    capsys.readouterr()
+    args = get_parser().parse_args(["scope", *map(str, words)])
+    code = 0
+    try:
+        args.func(args)
+    except SystemExit as end:
+        code = int(end.code or 0)
+    written = capsys.readouterr()
+    return code, written.out, written.err
 
 
 @dataclass(frozen=True)
@@ -40,21 +57,24 @@ class Desk:
         self.capsys = capsys
 
     def scope(self, *words: str) -> Said:
-        """Type ``airflow scope ...``."""
-        from airflow.cli.cli_parser import get_parser
-
-        self.capsys.readouterr()
-        args = get_parser().parse_args(["scope", *words])
-        code = 0
-        try:
-            args.func(args)
-        except SystemExit as end:
-            code = end.code
-        written = self.capsys.readouterr()
-        return Said(code, self.masked(written.out), self.masked(written.err))
+        code, out, err = typed(self.capsys, *words)
+        return Said(code, self.masked(out), self.masked(err))
 
     def table_command(self, name: str, *words: str) -> Said:
         return self.scope(name, self.world.table, *words)
+
+    def reads(self, *words: str) -> Said:
+        """Type a command, and see that it wrote nothing to the source, the table and the checkpoint."""
+        files = self.tree()
+        said = self.scope(*words)
+        assert self.tree() == files
+        return said
+
+    def table_reads(self, name: str, *words: str) -> Said:
+        return self.reads(name, self.world.table, *words)
+
+    def listed(self) -> list[dict[str, Any]]:
+        return json.loads(self.reads("list", "-o", "json").out)
 
     def masked(self, text: str) -> str:
         pipeline = self.world.storage.read(f"{self.world.checkpoint}/pipeline.json")
@@ -114,6 +134,21 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a command sets for its process ends with the test."""
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
     monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT")
+
+
+@pytest.fixture
+def in_dags(airflow_db: None) -> Iterator[Callable[[str, str], Path]]:
+    """Write files into the folder of the Dags; they go with the test."""
+    paths: list[Path] = []
+
+    def write(name: str, text: str) -> Path:
+        paths.append(Path(os.environ["AIRFLOW_HOME"], "dags", name))
+        paths[-1].write_text(text)
+        return paths[-1]
+
+    yield write
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 @pytest.fixture

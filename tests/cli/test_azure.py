@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import uuid
 from pathlib import Path
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.azurite
 EXAMPLE = Path(__file__).parents[2] / "dags_examples" / "example_files_to_delta_azure.py"
 
 
-def test_the_example_is_planned_and_leaves_the_account_as_it_was(tmp_path, monkeypatch, capsys, airflow_db):
+def test_the_example_is_planned_and_leaves_the_account_as_it_was(tmp_path, monkeypatch, capsys, in_dags):
     address, container = azurite.address(), uuid.uuid4().hex
     fs = azurite.filesystem(address)
     fs.mkdir(container)
@@ -34,13 +33,11 @@ def test_the_example_is_planned_and_leaves_the_account_as_it_was(tmp_path, monke
     monkeypatch.setattr(clock, "now_ms", lambda: before() + HOUR_MS)
     base = f"abfss://{container}@{azurite.HOST}"
     dag = EXAMPLE.read_text().replace("abfss://lake@acme.dfs.core.windows.net", base)
-    path = Path(os.environ["AIRFLOW_HOME"], "dags", "azure.py")
-    path.write_text(dag)
+    path = in_dags("azure.py", dag)
     desk = Desk(DeltaWorld(tmp_path), capsys)
     try:
         said = desk.scope("plan", "example_files_to_delta_azure", "load_flights")
     finally:
-        path.unlink()
         shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
 
     assert (said.code, said.err) == (0, "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from airflow_provider_scope.values import Window
 from tests.crash.world import NOW_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.cli.conftest import Desk
     from tests.crash.world import DeltaWorld
@@ -49,12 +48,11 @@ def files_of_the_second_interval(desk: Desk, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def dag_file(desk: Desk, airflow_db: None) -> Iterator[Callable[[str], None]]:
+def dag_file(desk: Desk, in_dags: Callable[[str, str], Path]) -> Callable[[str], None]:
     """Write a Dag file with a task that loads intervals, with the range of its rows as the page shows it."""
-    path = Path(os.environ["AIRFLOW_HOME"], "dags", "by_interval.py")
 
     def write(write: str) -> None:
-        path.write_text(f"""\
+        text = f"""\
 from airflow.sdk import DAG
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, Replace
@@ -67,11 +65,11 @@ with DAG("by_interval", schedule=None) as dag:
         source=FileSource(roots="{desk.world.folder}/landing", format="parquet"),
         write={write},
     )
-""")
+"""
+        in_dags("by_interval.py", text)
 
     write("Replace(where=\"day = '{{ data_interval_start.date() }}'\")")
-    yield write
-    path.unlink(missing_ok=True)
+    return write
 
 
 def test_status_counts_the_intervals_and_names_those_with_open_batches(desk, second):
@@ -101,7 +99,7 @@ def test_status_and_list_say_that_a_restore_is_refused_as_the_runs_of_the_interv
     )
     assert said.err.startswith(what)
     assert "`airflow scope accept-table file:///table --all-intervals`" in said.err
-    (row,) = json.loads(desk.scope("list", "-o", "json").out)
+    (row,) = desk.listed()
     assert (row["state"], row["open"]) == ("refused", [f"{SECOND_NAME}/1"])
     assert row["error"].startswith(f"TableRestoredError: {FIRST_NAME}: The table file:///table was restored")
 
@@ -112,7 +110,7 @@ def test_status_and_list_say_that_a_restore_is_refused_as_the_runs_of_the_interv
 
 
 def test_list_shows_a_task_whose_range_only_a_run_knows(desk, second, dag_file, caplog):
-    said = desk.scope("list", "-o", "json")
+    said = desk.reads("list", "-o", "json")
 
     (row,) = json.loads(said.out)
     assert (row["table"], row["checkpoint"]) == ("file:///table", "file:///table/_checkpoint")
@@ -121,7 +119,7 @@ def test_list_shows_a_task_whose_range_only_a_run_knows(desk, second, dag_file, 
 
 
 def test_list_shows_where_a_task_loads_although_no_interval_is_begun(desk, dag_file):
-    (row,) = json.loads(desk.scope("list", "-o", "json").out)
+    (row,) = desk.listed()
 
     assert (row["table"], row["checkpoint"]) == ("file:///table", "file:///table/_checkpoint")
     assert row["state"] == "unknown"
@@ -133,15 +131,15 @@ def test_list_says_that_intervals_which_lost_their_checkpoint_are_refused(desk, 
     folder = desk.world.folder / "table"
     (folder / "_checkpoint").rename(desk.world.folder / "away")
 
-    (row,) = json.loads(desk.scope("list", "-o", "json").out)
+    (row,) = desk.listed()
 
     assert row["state"] == "refused"
     assert row["error"].startswith("UnknownRowsError: The table file:///table holds rows")
     dag_file('Replace(where="day = 1")')
-    assert json.loads(desk.scope("list", "-o", "json").out)[0]["state"] == "not begun"
+    assert desk.listed()[0]["state"] == "not begun"
     folder.rename(desk.world.folder / "gone")
     dag_file('"append"')
-    assert json.loads(desk.scope("list", "-o", "json").out)[0]["state"] == "not begun"
+    assert desk.listed()[0]["state"] == "not begun"
 
 
 def test_status_of_an_interval_is_that_of_any_pipeline_without_derived_files(desk, second):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,7 +14,8 @@ from tests.support.dbt_scope import DbtScope
 from tests.support.delta_engine import SOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from pathlib import Path
 
     from tests.cli.conftest import Desk
 
@@ -49,31 +48,21 @@ with DAG("planned", schedule=None, params={{"part": "landing", "full": False}}) 
 
 
 @pytest.fixture
-def dag_file(desk: Desk, airflow_db: None) -> Iterator[Callable[..., None]]:
+def dag_file(desk: Desk, in_dags: Callable[[str, str], Path]) -> Callable[..., None]:
     """Write a Dag file with a task over the landing folder; arguments are Python text."""
-    path = Path(os.environ["AIRFLOW_HOME"], "dags", "planned.py")
 
-    def write(source: str = '"{{ params.part }}"', **arguments: str) -> None:
+    def write(source: str = '"{{ params.part }}"', more: str = "", **arguments: str) -> None:
         text = HEAD.format(folder=desk.world.folder)
         text += f"        source=FileSource(roots='{desk.world.folder}/' + {source}, format='parquet', "
         text += "patterns=r'\\.parquet$', max_files_per_trigger=1),\n"
         text += "".join(f"        {name}={value},\n" for name, value in arguments.items())
-        path.write_text(text + "    )\n")
+        in_dags("planned.py", text + "    )\n" + more)
 
-    yield write
-    path.unlink(missing_ok=True)
+    return write
 
 
 def planned(desk: Desk, task_id: str = "ingest", *words: str, dag_id: str = "planned") -> Any:
-    return only_reads(desk, "plan", dag_id, task_id, *words)
-
-
-def only_reads(desk: Desk, *words: str) -> Any:
-    """Run a command, and see that it wrote nothing to the source, the table and the checkpoint."""
-    before = desk.tree()
-    said = desk.scope(*words)
-    assert desk.tree() == before
-    return said
+    return desk.reads("plan", dag_id, task_id, *words)
 
 
 def test_a_first_run_would_load_everything(desk, dag_file):
@@ -92,15 +81,14 @@ def test_a_first_run_would_load_everything(desk, dag_file):
     )
 
 
-def test_a_dag_file_may_import_a_module_beside_it_and_one_that_does_not_exist_is_an_error(desk, dag_file):
-    beside = Path(os.environ["AIRFLOW_HOME"], "dags", "beside_it.py")
-    beside.write_text("PART = 'landing'\n")
+def test_a_dag_file_may_import_a_module_beside_it_and_one_that_does_not_exist_is_an_error(
+    desk, dag_file, in_dags
+):
+    in_dags("beside_it.py", "PART = 'landing'\n")
     dag_file("__import__('beside_it').PART")
-
     desk.world.drop("a.parquet", 60)
 
     assert planned(desk).out.startswith("new: 1 batch, 1 file\n")
-    beside.unlink()
     assert planned(desk, dag_id="other").err.startswith("InputError: There is no Dag other: no bundle has it")
 
 
@@ -332,15 +320,12 @@ def test_a_feed_whose_next_batch_does_not_fit_the_target_is_refused(desk, dag_fi
     rows = pa.table({"id": [1], "day": [1]}, schema=SOURCE)
     write_deltalake(orders, rows, configuration={"delta.enableChangeDataFeed": "true"})
     write_deltalake(target, rows.select(["id"]).slice(0, 0))
-    dag_file()
-    path = Path(os.environ["AIRFLOW_HOME"], "dags", "planned.py")
-    path.write_text(
-        path.read_text()
-        + "    from airflow_provider_scope.specs import CdfSource\n"
-        + "    write = {'kind': 'merge', 'strategy': 'upsert', 'primary_key': 'id'}\n"
-        + f"    of_feed = dict(source=CdfSource(table={orders!r}), write=write)\n"
-        + f"    DeltaIncrementalIngestOperator(task_id='other', delta_location={target!r}, **of_feed)\n"
-        + f"    DeltaIncrementalIngestOperator(task_id='fits', delta_location={target + '2'!r}, **of_feed)\n"
+    dag_file(
+        more="    from airflow_provider_scope.specs import CdfSource\n"
+        "    write = {'kind': 'merge', 'strategy': 'upsert', 'primary_key': 'id'}\n"
+        f"    of_feed = dict(source=CdfSource(table={orders!r}), write=write)\n"
+        f"    DeltaIncrementalIngestOperator(task_id='other', delta_location={target!r}, **of_feed)\n"
+        f"    DeltaIncrementalIngestOperator(task_id='fits', delta_location={target + '2'!r}, **of_feed)\n"
     )
 
     said = planned(desk, "other")
@@ -358,7 +343,7 @@ def test_list_shows_the_pipelines_of_all_dags(desk, dag_file):
     desk.loaded("a.parquet")
     desk.vanished("b.parquet", 1)
 
-    said = only_reads(desk, "list", "-o", "json")
+    said = desk.reads("list", "-o", "json")
 
     rows = {(row["task_id"], row["map_index"]): row for row in json.loads(said.out)}
     assert said.code == 0
@@ -376,7 +361,7 @@ def test_list_shows_why_the_next_run_is_refused(desk, dag_file):
     desk.loaded("a.parquet", "b.parquet")
     desk.world.restore(0)
 
-    rows = {row["task_id"]: row for row in json.loads(only_reads(desk, "list", "-o", "json").out)}
+    rows = {row["task_id"]: row for row in desk.listed()}
 
     assert rows["ingest"]["state"] == "refused"
     assert rows["ingest"]["error"].startswith("TableRestoredError: The table file:///table was restored")
@@ -389,7 +374,7 @@ def test_list_knows_a_table_of_dbt_scope_that_the_first_run_takes_over(desk, dag
     theirs = DbtScope(desk.world.storage, desk.world.checkpoint)
     theirs.loaded([(f"{desk.world.folder}/landing/a.parquet", NOW_MS - 60_000)])
 
-    rows = {row["task_id"]: row for row in json.loads(only_reads(desk, "list", "-o", "json").out)}
+    rows = {row["task_id"]: row for row in desk.listed()}
 
     assert (rows["ingest"]["state"], rows["ingest"]["error"]) == ("not begun", None)
 
@@ -400,8 +385,7 @@ def test_list_says_that_a_checkpoint_which_was_lost_is_refused(desk, dag_file):
     (desk.world.folder / "table/_checkpoint").rename(desk.world.folder / "away")
 
     def state() -> tuple[str, str | None]:
-        rows = json.loads(only_reads(desk, "list", "-o", "json").out)
-        row = next(row for row in rows if row["task_id"] == "ingest")
+        row = next(row for row in desk.listed() if row["task_id"] == "ingest")
         return row["state"], row["error"] and row["error"].partition(",")[0]
 
     assert state() == ("refused", "UnknownRowsError: The table file:///table holds rows")
@@ -449,14 +433,12 @@ def test_a_dag_or_task_that_does_not_exist_is_said_in_a_line(desk, dag_file, dag
     assert "Traceback" not in said.err
 
 
-def test_a_sql_file_is_found_beside_the_dag(desk, dag_file):
+def test_a_sql_file_is_found_beside_the_dag(desk, dag_file, in_dags):
     dag_file(sql='"planned.sql"')
-    sql = Path(os.environ["AIRFLOW_HOME"], "dags", "planned.sql")
-    sql.write_text("SELECT " + ", ".join(SOURCE.names) + " FROM @data")
+    in_dags("planned.sql", "SELECT " + ", ".join(SOURCE.names) + " FROM @data")
     desk.world.drop("a.parquet", 60)
 
     said = planned(desk)
 
-    sql.unlink()
     assert said.code == 0
     assert said.out.startswith("new: 1 batch, 1 file\n")

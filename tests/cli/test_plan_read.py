@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,7 +21,8 @@ from tests.docs.pages import DOCS, blocks, section
 from tests.support import warm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = pytest.mark.spark
 
@@ -40,18 +39,21 @@ UPSERT = {"kind": "merge", "strategy": "upsert", "primary_key": "id"}
 
 @pytest.fixture
 def read(
-    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any, airflow_db: None
-) -> Iterator[Callable[..., Any]]:
+    tmp_path: Path,
+    spark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    in_dags: Callable[[str, str], Path],
+) -> Callable[..., Any]:
     """Run the command on a task with these arguments; give the object that it prints, and its errors.
 
     A negative code is for what it says as text.
     """
     warm.use_in_tasks(monkeypatch, spark)
     desk = Desk(DeltaWorld(tmp_path), capsys)
-    path = Path(os.environ["AIRFLOW_HOME"], "dags", "read_first.py")
 
     def run(code: int, **arguments: Any) -> Any:
-        path.write_text(DAG.format(arguments={"delta_location": f"{tmp_path}/table", **arguments}))
+        in_dags("read_first.py", DAG.format(arguments={"delta_location": f"{tmp_path}/table", **arguments}))
         before = tree(tmp_path)
         if code < 0:
             return desk.scope("plan", "flights", "ingest", "--read")
@@ -60,8 +62,7 @@ def read(
         assert tree(tmp_path) == before
         return json.loads(said.out[said.out.index("{\n") :]), said.err
 
-    yield run
-    path.unlink(missing_ok=True)
+    return run
 
 
 def tree(folder: Path) -> dict[str, bytes]:

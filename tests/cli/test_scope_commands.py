@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from airflow_provider_scope.protocol.records import Attempt, Settlement
 from airflow_provider_scope.scope.fate import job_id
 from airflow_provider_scope.scope.jobs import NewJob
 from airflow_provider_scope.waiting import outcome
+from tests.cli.conftest import typed
 from tests.docs.pages import DOCS, blocks, section
 from tests.scope.conftest import start_emulator, world
 from tests.support.delta_engine import DeltaEngine
@@ -35,21 +37,7 @@ SLOW = {"state_seconds": {"Running": 3600.0}}
 
 @pytest.fixture
 def scope(capsys) -> Callable[..., tuple[int, str, str]]:
-    """Type ``airflow scope ...``; give the exit code and what was written."""
-    from airflow.cli.cli_parser import get_parser
-
-    def run(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        args = get_parser().parse_args(["scope", *map(str, words)])
-        code = 0
-        try:
-            args.func(args)
-        except SystemExit as end:
-            code = int(end.code or 0)
-        written = capsys.readouterr()
-        return code, written.out, written.err
-
-    return run
+    return partial(typed, capsys)
 
 
 def job_of(world, seq: int, attempt: int = 0) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +18,11 @@ from airflow_provider_scope.sources.cursor.state import CursorState, decode
 from airflow_provider_scope.specs import Cursor, TableSource
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.values import Window
-from tests.cli.test_plan import only_reads, planned
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from airflow_provider_scope.protocol.records import OffsetEntry
 
@@ -42,8 +39,8 @@ class CursorEngine(DeltaEngine):
         rows = DeltaTable(local(self.source), version=entry.slice.version).to_pyarrow_table()
         before = decode(entry.slice.before, "test")
         last = int(before.last) if before and before.last else -1
-        found = sorted((row["id"], row["day"]) for row in rows.to_pylist() if row["id"] > last)
-        ids, days = zip(*found, strict=True) if found else ((), ())
+        new = sorted((row["id"], row["day"]) for row in rows.to_pylist() if row["id"] > last)
+        ids, days = zip(*new, strict=True) if new else ((), ())
         return pa.table({"id": ids, "day": days, "file": [self.source] * len(ids)}, schema=TABLE)
 
     def notes(self, entry: OffsetEntry, rows: pa.Table) -> dict[str, Any]:
@@ -171,7 +168,7 @@ def test_a_table_without_a_known_state_needs_a_full_refresh(desk, dag_file):
     status = desk.table_command("status").out
     assert "state       not known; only a run with full_refresh=True can go on\n" in status
     assert status.splitlines()[-1] == "what next   the next run is refused: see `state`"
-    assert listed(desk)["error"].startswith("StateUnknownError: It is not known what of the source is in")
+    assert desk.listed()[0]["error"].startswith("StateUnknownError: It is not known what of the source is in")
     desk.world.run(refresh=True)
     assert desk.world.ids() == [0, 1, 2]
 
@@ -204,9 +201,9 @@ def test_a_vacuum_keeps_the_state_and_the_boundary_rows_that_it_names(desk):
     said = desk.table_command("vacuum", "--retain-batches", "10", "--yes")
 
     assert said.code == 0, said.err
-    there = {path.name for path in stray.parent.iterdir() if any(path.iterdir())}
+    folders = {path.name for path in stray.parent.iterdir() if any(path.iterdir())}
     # The oldest entry that stays begins at the state after batch 3.
-    assert there == {*(f"{seq}-of-it" for seq in range(3, 14)), stray.name}
+    assert folders == {*(f"{seq}-of-it" for seq in range(3, 14)), stray.name}
     assert world.storage.names(f"{world.checkpoint}/commits")[0] == f"{4:020}"
     world.order(14)
     world.run()
@@ -230,9 +227,8 @@ def test_a_vacuum_keeps_the_record_of_a_range_which_no_state_tells(desk):
 
 
 @pytest.fixture
-def dag_file(desk: Any, airflow_db: None) -> Iterator[None]:
-    path = Path(os.environ["AIRFLOW_HOME"], "dags", "by_cursor.py")
-    path.write_text(f"""\
+def dag_file(desk: Any, in_dags: Callable[[str, str], Path]) -> None:
+    text = f"""\
 from airflow.sdk import DAG
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import Cursor, TableSource
@@ -243,18 +239,17 @@ with DAG("by_cursor", schedule=None) as dag:
         delta_location="{desk.world.folder}/table",
         source=TableSource(table="{desk.world.folder}/orders", cursor=Cursor(column="id")),
     )
-""")
-    yield
-    path.unlink(missing_ok=True)
+"""
+    in_dags("by_cursor.py", text)
 
 
 def test_list_says_that_a_source_which_was_created_again_is_refused(desk, dag_file):
     loaded(desk.world, 1)
-    assert listed(desk)["state"] == "committed"
+    assert desk.listed()[0]["state"] == "committed"
     shutil.rmtree(local(desk.world.orders))
     desk.world.order(0)
 
-    row = listed(desk)
+    (row,) = desk.listed()
 
     with pytest.raises(CursorError) as ran:
         desk.world.run()
@@ -262,16 +257,11 @@ def test_list_says_that_a_source_which_was_created_again_is_refused(desk, dag_fi
     assert row["error"] == f"CursorError: {ran.value.what}".replace(str(desk.world.folder), "")
 
 
-def listed(desk: Any) -> dict[str, Any]:
-    (row,) = json.loads(only_reads(desk, "list", "-o", "json").out)
-    return row
-
-
 def test_a_plan_shows_the_next_slice_without_spark(desk, dag_file):
     loaded(desk.world, 1)
     desk.world.order(1)
 
-    said = planned(desk, dag_id="by_cursor")
+    said = desk.reads("plan", "by_cursor", "ingest")
 
     assert (said.code, said.err) == (0, "")
     assert said.out == (

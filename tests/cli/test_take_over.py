@@ -76,9 +76,8 @@ def test_status_of_a_table_that_was_taken_over_without_a_new_file(desk):
 
 def test_before_the_first_run_there_is_nothing_to_do_but_to_run(desk):
     left(desk, 3)
-    before = desk.tree()
 
-    said = desk.table_command("take-over", "--yes")
+    said = desk.table_reads("take-over", "--yes")
 
     assert (said.code, said.err) == (0, "")
     assert said.out == (
@@ -86,7 +85,6 @@ def test_before_the_first_run_there_is_nothing_to_do_but_to_run(desk):
         "sources/ lists 3 files, from 3 of 3 batches\n"
         "the next run of the task takes the table over; there is nothing to do here\n"
     )
-    assert desk.tree() == before
 
 
 def test_a_place_without_dbt_scope_is_an_error(desk):
@@ -124,10 +122,8 @@ def test_a_pipeline_that_logged_nothing_is_as_good_as_none(desk):
     left(desk, 3, last_has_a_record=False)
     desk.world.drop("tie.parquet", 7_198)
     desk.world.log().put_pipeline(Pipeline(pipeline="22222222-2222-2222-2222-222222222222", table=None))
-    before = desk.tree()
 
-    shown = desk.table_command("take-over", "--yes")
-    assert desk.tree() == before
+    shown = desk.table_reads("take-over", "--yes")
     decided = desk.table_command("take-over", "--at-watermark", "new", "--yes")
     desk.world.run()
 

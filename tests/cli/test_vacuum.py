@@ -29,11 +29,11 @@ def records(desk, folder: str) -> list[int]:
 def test_it_says_what_it_would_delete_and_why_the_rest_stays_and_deletes_nothing(aged):
     before = aged.tree()
 
-    said = aged.table_command("vacuum", "--retain-batches", "10")
+    said = aged.table_reads("vacuum", "--retain-batches", "10")
 
     def size(*names: str) -> str:
-        found = [data for path, data in before.items() if any(name in path for name in names)]
-        return f"{len(found)} file{'s' * (len(found) != 1)}, {sum(map(len, found)):,} bytes"
+        files = [data for path, data in before.items() if any(name in path for name in names)]
+        return f"{len(files)} file{'s' * (len(files) != 1)}, {sum(map(len, files)):,} bytes"
 
     old = [f"{number:020}" for number in range(4)]
     new = [f"{number:020}" for number in range(4, 14)]
@@ -52,7 +52,6 @@ def test_it_says_what_it_would_delete_and_why_the_rest_stays_and_deletes_nothing
         "After that, a table that was restored to a version before the oldest remaining record can no "
         "longer be accepted as it is: see `airflow scope accept-table file:///table`.\n" + ADD_YES
     )
-    assert aged.tree() == before
 
 
 def test_with_yes_it_deletes_that_and_runs_go_on(aged):
@@ -85,26 +84,22 @@ def test_by_default_a_hundred_batches_stay(aged):
 @pytest.mark.parametrize("retain", ["0", "-5", "9"])
 def test_too_few_batches_are_refused(desk, retain):
     desk.loaded("a.parquet")
-    before = desk.tree()
 
-    said = desk.table_command("vacuum", f"--retain-batches={retain}", "--yes")
+    said = desk.table_reads("vacuum", f"--retain-batches={retain}", "--yes")
 
     assert said.code == 1
     assert said.err.startswith(
         f"InputError: --retain-batches={retain} is not valid: expected 10 or more.\nKept: "
     )
-    assert desk.tree() == before
 
 
 def test_a_table_that_was_restored_is_to_be_accepted_first(aged):
     aged.world.restore(3)
-    before = aged.tree()
 
-    said = aged.table_command("vacuum", "--retain-batches=10", "--yes")
+    said = aged.table_reads("vacuum", "--retain-batches=10", "--yes")
 
     assert said.code == 1
     assert said.err.startswith("TableRestoredError: ")
-    assert aged.tree() == before
 
 
 def test_leftovers_of_runs_that_died_go_after_a_week(aged):

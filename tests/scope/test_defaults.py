@@ -18,6 +18,7 @@ from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.specs import FileSource, ScopeEngine
 from airflow_provider_scope.specs.ingest import ingest_from
 from tests.airflow.test_scope_operator import a_context, load
+from tests.cli.conftest import typed
 from tests.scope.conftest import ROOT, start_emulator, world
 
 __all__ = ["start_emulator", "world"]
@@ -104,19 +105,15 @@ def test_the_instances_of_a_mapped_task_do_not_share_a_table(world, connection):
 
 @pytest.mark.usefixtures("nobody")
 def test_plan_looks_for_the_table_where_a_run_does(world, connection, monkeypatch, capsys):
-    from airflow.cli.cli_parser import get_parser
-
     connection(**LAKE)
     with DAG("scope_located", schedule=None) as dag:
         load(world, delta_location=None)
     monkeypatch.setattr("airflow_provider_scope.cli.tasks.find_dag", lambda bundles, dag_id: dag)
-    args = get_parser().parse_args(["scope", "plan", "scope_located", "load"])
 
-    with pytest.raises(SystemExit) as end:
-        args.func(args)
+    code, _, err = typed(capsys, "plan", "scope_located", "load")
 
-    assert end.value.code == 1
-    assert re.search(f"Could not (read|list) {AT}/load/_checkpoint/", capsys.readouterr().err)
+    assert code == 1
+    assert re.search(f"Could not (read|list) {AT}/load/_checkpoint/", err)
 
 
 # ---- how large a batch is -------------------------------------------------------------------------------
