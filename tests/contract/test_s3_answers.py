@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import write_deltalake
 
 from airflow_provider_scope.delta.log import newest_version
 from airflow_provider_scope.exceptions import (
@@ -22,6 +22,7 @@ from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.stores.s3 import S3Calls, S3Storage
 from tests.support import s3
+from tests.support.delta_engine import numbered
 from tests.support.faulty_service import Answer, Fault, in_front_of
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def test_a_table_is_looked_at_as_on_a_disk(service, bucket, client, tmp_path: Pa
     here, there, storage = f"file://{tmp_path}", f"s3://{bucket}/t", storage_of(service)
     assert newest_version(there, storage) == -1
     for seq in (0, 1):
-        ours = CommitProperties(app_transactions=[Transaction("app", seq)])
+        ours = numbered("app", seq)
         write_deltalake(str(tmp_path), pa.table({"a": [seq]}), mode="append", commit_properties=ours)
     for path in (tmp_path / "_delta_log").iterdir():
         if path.is_file():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import write_deltalake
 
 from airflow_provider_scope.emulator import Fault
 from airflow_provider_scope.exceptions import (
@@ -22,6 +21,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol import acceptance
 from airflow_provider_scope.waiting import outcome
+from tests.support.delta_engine import numbered
 
 if TYPE_CHECKING:
     from tests.scope.conftest import World
@@ -213,16 +213,9 @@ def test_a_batch_that_spark_committed_before_the_pipeline_moved_is_not_loaded_ag
 
     def spark_commits_and_is_killed(work, entries):
         (entry,) = entries
-        named = json.dumps({"abandoned": False, "pipeline": work.pipeline, "seq": entry.seq})
-        write_deltalake(
-            world.table,
-            pa.table({"id": [2, 102], "source_file_uri": ["2", "2"]}),
-            mode="append",
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(work.pipeline, entry.seq)],
-                custom_metadata={"userMetadata": named},
-            ),
-        )
+        rows = pa.table({"id": [2, 102], "source_file_uri": ["2", "2"]})
+        ours = numbered(work.pipeline, entry.seq)
+        write_deltalake(world.table, rows, mode="append", commit_properties=ours)
         raise KeyboardInterrupt
 
     runner.run = spark_commits_and_is_killed

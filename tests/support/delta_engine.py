@@ -62,13 +62,9 @@ class DeltaEngine(BatchLoop):
         return TABLE.empty_table()
 
     def commit(self, work: Work, handle: Any, entry: OffsetEntry, rows: Any, *, abandoned: bool) -> None:
-        seq = self.txn_version(entry)
-        ours = {"abandoned": abandoned, "pipeline": work.pipeline, "seq": entry.seq}
-        ours |= {} if abandoned else self.notes(entry, rows)
-        properties = CommitProperties(
-            custom_metadata={"userMetadata": json.dumps(ours)},
-            app_transactions=[Transaction(work.pipeline, seq)],
-        )
+        notes = {} if abandoned else self.notes(entry, rows)
+        named = {"seq": entry.seq, "abandoned": abandoned, **notes}
+        properties = numbered(work.pipeline, self.txn_version(entry), **named)
         if handle is None:
             if abandoned:
                 raise InputError(f"there is no table to give batch {entry.seq} up in")
@@ -87,6 +83,14 @@ class DeltaEngine(BatchLoop):
         folder = Path(local(work.table))
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(TABLE.empty_table(), folder / "part-99999-of-a-dead-application.parquet")
+
+
+def numbered(pipeline: str, number: int, **named: Any) -> CommitProperties:
+    """Return what a commit says of its batch; the batch has the transaction's number if it has no other."""
+    ours = {"abandoned": False, "pipeline": pipeline, "seq": number, **named}
+    return CommitProperties(
+        custom_metadata={"userMetadata": json.dumps(ours)}, app_transactions=[Transaction(pipeline, number)]
+    )
 
 
 def local(uri: str) -> str:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import atexit
 import functools
 import getpass
-import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from urllib.parse import quote
@@ -17,7 +15,8 @@ from urllib.parse import quote
 import requests
 
 from airflow_provider_scope.hooks.stores import hadoop_version
-from tests.support.jars import HOME, fetch
+from tests.support.jars import HOME, fetch, java
+from tests.support.kept import kept
 
 SOURCE = Path(__file__).with_name("Hdfs.java")
 USER = getpass.getuser()
@@ -29,15 +28,12 @@ def install() -> Path:
     :raises RuntimeError: Spark could not resolve it.
     """
     name = f"hadoop-client-minicluster-{hadoop_version()}.jar"
-    jar = Path(sys.prefix) / name
-    if not jar.exists():
-        folder = Path(tempfile.mkdtemp(dir=sys.prefix, prefix=".hdfs-"))
-        try:
-            fetch(f"org.apache.hadoop:hadoop-client-minicluster:{hadoop_version()}", cache=folder)
-            (folder / "jars" / f"org.apache.hadoop_{name}").rename(jar)
-        finally:
-            shutil.rmtree(folder)
-    return jar
+
+    def fetched(folder: Path) -> Path:
+        fetch(f"org.apache.hadoop:hadoop-client-minicluster:{hadoop_version()}", cache=folder)
+        return folder / "jars" / f"org.apache.hadoop_{name}"
+
+    return kept(name, fetched)
 
 
 class Hdfs:
@@ -95,10 +91,9 @@ def start() -> Hdfs:
     jar = install()
     folder = tempfile.mkdtemp(prefix="airflow-provider-scope-hdfs-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    java = Path(os.environ["JAVA_HOME"], "bin/java") if "JAVA_HOME" in os.environ else "java"
     log = Path(folder, "log")
     server = subprocess.Popen(
-        [java, "-Xmx512m", "-cp", f"{jar}:{HOME}/jars/*", SOURCE, f"{folder}/data"],
+        [java(), "-Xmx512m", "-cp", f"{jar}:{HOME}/jars/*", SOURCE, f"{folder}/data"],
         cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

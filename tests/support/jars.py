@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,11 @@ import pyspark
 from airflow_provider_scope.engines.application import EXCLUDED_PACKAGES
 
 HOME = Path(pyspark.__file__).parent
+
+
+def java() -> str:
+    """Return the program that Spark would run."""
+    return str(Path(os.environ["JAVA_HOME"], "bin/java")) if "JAVA_HOME" in os.environ else "java"
 
 
 def fetch(*packages: str, cache: Path | None = None) -> None:

@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.jars import HOME
+from tests.support.jars import HOME, java
+from tests.support.kept import kept
+from tests.support.processes import guard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,15 +46,7 @@ def install() -> Path:
 
     :raises RuntimeError: Ivy could not resolve them.
     """
-    jars = Path(sys.prefix) / f"livy-server-{VERSION}"
-    if not jars.exists():
-        folder = Path(tempfile.mkdtemp(dir=sys.prefix, prefix=".livy-"))
-        try:
-            _fetch(folder / "jars", cache=folder / "cache")
-            (folder / "jars").rename(jars)
-        finally:
-            shutil.rmtree(folder)
-    return jars
+    return kept(f"livy-server-{VERSION}", _fetch)
 
 
 class Livy:
@@ -82,9 +76,7 @@ class Livy:
         }
         (self.folder / "log4j.properties").write_text(_LOG)
         _write(self.folder / "spark-defaults.conf", _SPARK)
-        self.guard = subprocess.Popen(
-            ["sh", "-c", "read line; kill -KILL 0"], stdin=subprocess.PIPE, process_group=0
-        )
+        self.guard = guard()
         atexit.register(self.stop)
         self.port = 0
         self._start()
@@ -119,7 +111,7 @@ class Livy:
         with self.log.open("w") as log:
             self.server = subprocess.Popen(
                 [
-                    *(_java(), "-Xmx512m", "-XX:+UseSerialGC", "--add-opens=java.base/java.lang=ALL-UNNAMED"),
+                    *(java(), "-Xmx512m", "-XX:+UseSerialGC", "--add-opens=java.base/java.lang=ALL-UNNAMED"),
                     *("-cp", f"{self.folder}:{self.jars}/*", "org.apache.livy.server.LivyServer"),
                 ],
                 cwd=self.folder,
@@ -149,22 +141,19 @@ class Livy:
         raise RuntimeError(msg)
 
 
-def _fetch(jars: Path, cache: Path) -> None:
+def _fetch(folder: Path) -> Path:
     (ivy,) = (HOME / "jars").glob("ivy-*.jar")
     command = [
-        *(_java(), "-cp", ivy, "org.apache.ivy.Main", "-m2compatible", "-warn", "-cache", cache),
+        *(java(), "-cp", ivy, "org.apache.ivy.Main", "-m2compatible", "-warn", "-cache", folder / "cache"),
         *("-dependency", "org.apache.livy", "livy-server", VERSION),
         *("-confs", "default", "-types", "jar", "bundle"),
-        *("-retrieve", f"{jars}/[organisation]_[artifact]-[revision](-[classifier]).[ext]"),
+        *("-retrieve", f"{folder}/jars/[organisation]_[artifact]-[revision](-[classifier]).[ext]"),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         msg = f"Ivy could not resolve Livy: {(done.stdout + done.stderr).strip()[-500:]}"
         raise RuntimeError(msg)
-
-
-def _java() -> str:
-    return str(Path(os.environ["JAVA_HOME"], "bin/java")) if "JAVA_HOME" in os.environ else "java"
+    return folder / "jars"
 
 
 def _write(file: Path, settings: Mapping[str, str]) -> None:

@@ -28,6 +28,11 @@ def start_module(name: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+def guard() -> subprocess.Popen[bytes]:
+    """Start the first process of a group, which kills the group when its pipe is closed."""
+    return subprocess.Popen(["sh", "-c", "read line; kill -KILL 0"], stdin=subprocess.PIPE, process_group=0)
+
+
 def as_nobody(function: Callable[[], Any]) -> Any:
     """Call a function in a child that has no rights of its own, and give its result or its error.
 

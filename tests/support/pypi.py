@@ -5,8 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.kept import kept
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def fetch(name: str, version: str, *, kind: str = "binary") -> Path:
@@ -15,16 +19,14 @@ def fetch(name: str, version: str, *, kind: str = "binary") -> Path:
     :param kind: ``binary`` for its wheel, ``source`` for the archive of its sources.
     :raises CalledProcessError: pip failed.
     """
-    folder = Path(sys.prefix) / f"{name}-{version}"
-    if not folder.exists():
-        fresh = Path(tempfile.mkdtemp(dir=sys.prefix, prefix=f".{name}-"))
+
+    def fetched(folder: Path) -> Path:
         only = "--no-binary" if kind == "source" else "--only-binary"
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", only, name, "-d", str(fresh)]
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", only, name, "-d", str(folder)]
         subprocess.run([*command, f"{name}=={version}"], check=True)
-        (archive,) = fresh.iterdir()
-        shutil.unpack_archive(archive, fresh / "all", "zip" if archive.suffix == ".whl" else None)
+        (archive,) = folder.iterdir()
+        shutil.unpack_archive(archive, folder / "all", "zip" if archive.suffix == ".whl" else None)
         # An archive of sources has one folder.
-        top = fresh / "all" / f"{name}-{version}" if kind == "source" else fresh / "all"
-        top.rename(folder)
-        shutil.rmtree(fresh)
-    return folder
+        return folder / "all" / f"{name}-{version}" if kind == "source" else folder / "all"
+
+    return kept(f"{name}-{version}", fetched)

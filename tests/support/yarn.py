@@ -15,7 +15,8 @@ from xml.etree import ElementTree as ET
 
 from tests.real_airflow.postgres import free_port
 from tests.support import hdfs
-from tests.support.jars import HOME, fetch
+from tests.support.jars import HOME, fetch, java
+from tests.support.kept import kept
 
 SOURCE = Path(__file__).with_name("Yarn.java")
 
@@ -90,15 +91,12 @@ def install() -> Path:
 
     :raises RuntimeError: Spark could not resolve it.
     """
-    folder = Path(sys.prefix) / CERTIFICATES.replace(":", "-")
-    if not folder.exists():
-        cache = Path(tempfile.mkdtemp(dir=sys.prefix, prefix=".yarn-"))
-        try:
-            fetch(CERTIFICATES, cache=cache)
-            (cache / "jars").rename(folder)
-        finally:
-            shutil.rmtree(cache)
-    return folder
+
+    def fetched(folder: Path) -> Path:
+        fetch(CERTIFICATES, cache=folder)
+        return folder / "jars"
+
+    return kept(CERTIFICATES.replace(":", "-"), fetched)
 
 
 def write_site(path: Path, properties: dict[str, str]) -> None:
@@ -116,11 +114,10 @@ class Service:
 
     def __init__(self, kind: str, conf_folder: Path, folder: Path, **environment: str) -> None:
         path = f"{conf_folder}:{hdfs.install()}:{install()}/*:{HOME}/jars/*"
-        java = Path(os.environ["JAVA_HOME"], "bin/java") if "JAVA_HOME" in os.environ else "java"
         log = folder / f"{kind}.log"
         with log.open("a") as output:
             self.process = subprocess.Popen(
-                [java, "-Xmx512m", *STARTS_FAST, "-cp", path, SOURCE, kind],
+                [java(), "-Xmx512m", *STARTS_FAST, "-cp", path, SOURCE, kind],
                 cwd=folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.delta import log as delta_log
 from airflow_provider_scope.delta.log import newest_version, table_columns
@@ -29,6 +29,7 @@ from airflow_provider_scope.protocol.records import TableIdentity
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE, TableState
 from airflow_provider_scope.scope.fate import changes
 from airflow_provider_scope.stores.local import LocalStorage
+from tests.support.delta_engine import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,12 +69,9 @@ class Two:
         self.storage = Reading(store_of(self.there).storage)
 
     def append(self, seq: int, **more: Any) -> None:
-        ours = {"abandoned": False, "pipeline": PIPELINE, "seq": seq}
-        done = CommitProperties(
-            app_transactions=[Transaction(PIPELINE, seq)], custom_metadata={"userMetadata": json.dumps(ours)}
-        )
+        ours = numbered(PIPELINE, seq)
         write_deltalake(
-            str(self.folder), pa.table({"a": [seq]}), mode="append", commit_properties=done, **more
+            str(self.folder), pa.table({"a": [seq]}), mode="append", commit_properties=ours, **more
         )
         self.checksum()
 

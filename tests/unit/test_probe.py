@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.delta import log as delta_log
 from airflow_provider_scope.delta.commit import DeltaCommit
 from airflow_provider_scope.exceptions import TableUnreadableError
 from airflow_provider_scope.protocol.probe import are_harmless, probe
 from airflow_provider_scope.stores.local import LocalStorage
+from tests.support.delta_engine import numbered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
 FIRST_COMMIT = f"_delta_log/{0:020}.json"
 
 
+def add(folder: Path, number: int) -> None:
+    """Load a batch of one row."""
+    properties = numbered("pipeline", number)
+    write_deltalake(str(folder), pa.table({"a": [1]}), mode="append", commit_properties=properties)
+
+
 def a_table_that_needs(feature: str, folder: Path) -> str:
-    done = CommitProperties(app_transactions=[Transaction("pipeline", 7)])
-    write_deltalake(str(folder), pa.table({"a": [1]}), commit_properties=done)
+    write_deltalake(str(folder), pa.table({"a": [1]}), commit_properties=numbered("pipeline", 7))
     actions = [json.loads(line) for line in (folder / FIRST_COMMIT).read_text().splitlines()]
     for action in actions:
         if "protocol" in action:
@@ -74,8 +80,7 @@ def test_the_hint_for_readers_of_the_log_decides_nothing(stale, tmp_path):
     hint = tmp_path / "_delta_log" / "_last_checkpoint"
     hints = []
     for version in range(4):
-        done = CommitProperties(app_transactions=[Transaction("pipeline", version)])
-        write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append", commit_properties=done)
+        add(tmp_path, version)
         if version in (1, 2):
             DeltaTable(str(tmp_path)).create_checkpoint()
             hints.append(hint.read_bytes())
@@ -102,12 +107,7 @@ def test_a_restore_changes_more_than_rows_even_if_its_writer_leaves_the_metadata
 def test_a_commit_that_says_nothing_of_itself_does_not_move_the_versions_of_others(tmp_path):
     """`commitInfo` is optional in Delta's protocol."""
     for seq in range(4):
-        ours = {"abandoned": False, "pipeline": "pipeline", "seq": seq}
-        done = CommitProperties(
-            custom_metadata={"userMetadata": json.dumps(ours)},
-            app_transactions=[Transaction("pipeline", seq)],
-        )
-        write_deltalake(str(tmp_path), pa.table({"a": [seq]}), mode="append", commit_properties=done)
+        add(tmp_path, seq)
     DeltaTable(str(tmp_path)).restore(2)
     silent = tmp_path / "_delta_log" / f"{1:020}.json"
     lines = [line for line in silent.read_text().splitlines() if "commitInfo" not in line]
@@ -137,15 +137,13 @@ def test_of_two_folders_the_one_that_is_named_is_opened(tmp_path):
     """deltalake itself takes ``a%20b`` for ``a b``."""
     for name, numbers in {"a b": (7, 8), "made": (3,)}.items():
         for number in numbers:
-            done = CommitProperties(app_transactions=[Transaction("pipeline", number)])
-            write_deltalake(str(tmp_path / name), pa.table({"a": [1]}), mode="append", commit_properties=done)
+            add(tmp_path / name, number)
     (tmp_path / "made").rename(tmp_path / "a%20b")
-    there = {name: f"file://{tmp_path}/{name}" for name in ("a b", "a%20b", "a%2fb")}
+    places = [f"file://{tmp_path}/{name}" for name in ("a b", "a%20b", "a%2fb")]
 
-    found = {name: probe(place, "pipeline", (None, -1), LocalStorage()) for name, place in there.items()}
-    assert (found["a b"].version, found["a b"].txn) == (1, 8)
-    assert (found["a%20b"].version, found["a%20b"].txn) == (0, 3)
-    assert [delta_log.newest_version(place, LocalStorage()) for place in there.values()] == [1, 0, -1]
+    states = [probe(place, "pipeline", (None, -1), LocalStorage()) for place in places]
+    assert [(state.version, state.txn) for state in states[:2]] == [(1, 8), (0, 3)]
+    assert [delta_log.newest_version(place, LocalStorage()) for place in places] == [1, 0, -1]
 
 
 def cut(log: Path) -> None:

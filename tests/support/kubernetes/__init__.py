@@ -17,7 +17,9 @@ import requests
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.support.kept import kept
 from tests.support.kubeconfig import kubeconfig
+from tests.support.processes import guard
 
 VERSION = "1.34.4"
 START_SECONDS = 120.0
@@ -29,26 +31,20 @@ def install() -> Path:
 
     :raises RuntimeError: Go is missing, or could not build them.
     """
-    programs = Path(sys.prefix) / f"kubernetes-{VERSION}"
-    if programs.exists():
-        return programs
+    return kept(f"kubernetes-{VERSION}", _built)
+
+
+def _built(folder: Path) -> Path:
     if shutil.which("go") is None:
         msg = "Go is missing: install Go 1.26 or newer, of which Kubernetes' API server is built"
         raise RuntimeError(msg)
-    folder = Path(tempfile.mkdtemp(dir=sys.prefix, prefix=".kubernetes-"))
-    try:
-        for name in ("etcd", "apiserver"):
-            command = ["go", "build", "-ldflags=-s -w", "-o", str(folder / name), f"./{name}"]
-            done = subprocess.run(
-                command, cwd=_SOURCES / "plane", capture_output=True, text=True, check=False
-            )
-            if done.returncode:
-                msg = f"Go could not build {name}: {done.stderr.strip()[-500:]}"
-                raise RuntimeError(msg)
-        folder.rename(programs)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return programs
+    for name in ("etcd", "apiserver"):
+        command = ["go", "build", "-ldflags=-s -w", "-o", str(folder / name), f"./{name}"]
+        done = subprocess.run(command, cwd=_SOURCES / "plane", capture_output=True, text=True, check=False)
+        if done.returncode:
+            msg = f"Go could not build {name}: {done.stderr.strip()[-500:]}"
+            raise RuntimeError(msg)
+    return folder
 
 
 class Kubernetes:
@@ -66,9 +62,7 @@ class Kubernetes:
         self.programs = install()
         self.folder = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-kubernetes-"))
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
-        self.guard = subprocess.Popen(
-            ["sh", "-c", "read line; kill -KILL 0"], stdin=subprocess.PIPE, process_group=0
-        )
+        self.guard = guard()
         atexit.register(self.stop)
         self.token = secrets.token_urlsafe(16)
         (self.folder / "token").write_text(self.token)
