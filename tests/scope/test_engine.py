@@ -128,25 +128,6 @@ def test_a_job_that_failed_after_its_commit_is_in_the_table_and_is_not_run_again
     assert world.rows_are_those_of(1)
 
 
-def test_rows_of_others_after_the_closing_mark_of_a_job_that_failed_are_not_the_jobs(world):
-    world.open(faults=(Fault(kind="fail_after_commit", op="batch0", times=1),))
-    world.land(1)
-    execution, request, runner = world.assemble()
-    submit = runner.jobs.submit_job
-
-    def submit_and_interfere(*args):
-        job = submit(*args)
-        runner.wait.await_end(job.job_id)
-        write_deltalake(world.table, pa.table({"id": [7], "source_file_uri": ["other"]}), mode="append")
-        return job
-
-    runner.jobs.submit_job = submit_and_interfere
-    execution.run(request)
-
-    assert world.rows() == {1: 1, 101: 1, 7: 1}
-    assert len(world.jobs()) == 1
-
-
 def test_a_submission_of_which_nothing_is_known_is_looked_up_by_the_next_run(world):
     world.open(faults=(Fault(kind="drop_before", op="submit", times=3),))
     world.land(1)

@@ -1,4 +1,4 @@
-"""What a reader says of a damaged file, and what a store says that does not answer."""
+"""What a reader says of a damaged file and of columns, and what a store says that does not answer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from airflow_provider_scope.exceptions import BadFileError, SourceUnreadableError
 from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.sources.files.spec import FileSource
+from airflow_provider_scope.spark.files.columnar import _with_nested_nanoseconds
 from airflow_provider_scope.spark.files.listing import (
     Problem,
     bad_files,
@@ -172,3 +173,20 @@ def test_a_footer_is_retried_unless_the_bytes_of_the_file_can_be_read():
     assert isinstance(opened, BadFileError)
     assert isinstance(closed, SourceUnreadableError)
     assert closed.is_retryable
+
+
+# ---- what a parquet file says of its columns as text -------------------------------------------------
+
+
+SCHEMA = """\
+  optional binary before (STRING);
+  optional group {name} {{
+    optional int64 at (TIMESTAMP(NANOS,true));
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize("name", ["when", "a b", "a\u2028b", "a\u2029b", "a\x85b", "a\x1cb", "a\rb"])
+def test_nanoseconds_inside_a_column_are_found_by_its_whole_name(name):
+    assert _with_nested_nanoseconds(SCHEMA.format(name=name)) == [name]
