@@ -65,6 +65,21 @@ def airflow_db() -> None:
 
 
 @pytest.fixture
+def in_dags(airflow_db: None) -> Iterator[Callable[[str, str], Path]]:
+    """Write files into the folder of the Dags; they go with the test."""
+    paths: list[Path] = []
+
+    def write(name: str, text: str) -> Path:
+        paths.append(_HOME / "dags" / name)
+        paths[-1].write_text(text)
+        return paths[-1]
+
+    yield write
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+@pytest.fixture
 def run_dag(airflow_db: None) -> Callable[..., Any]:
     """Run a Dag with ``dag.test()`` and give the finished run."""
     more = {"bundle_name": "dags-folder"}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +17,8 @@ from tests.support.delta_engine import local
 from tests.support.faulty_storage import before, open_gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 HOUR_MS = 3_600_000
@@ -134,21 +133,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a command sets for its process ends with the test."""
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
     monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT")
-
-
-@pytest.fixture
-def in_dags(airflow_db: None) -> Iterator[Callable[[str, str], Path]]:
-    """Write files into the folder of the Dags; they go with the test."""
-    paths: list[Path] = []
-
-    def write(name: str, text: str) -> Path:
-        paths.append(Path(os.environ["AIRFLOW_HOME"], "dags", name))
-        paths[-1].write_text(text)
-        return paths[-1]
-
-    yield write
-    for path in paths:
-        path.unlink(missing_ok=True)
 
 
 @pytest.fixture
