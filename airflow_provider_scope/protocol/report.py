@@ -254,7 +254,11 @@ class RunReport:
         ]
 
     def to_xcom(self) -> dict[str, Any]:
-        """Make a plain dict that stays under 4 KiB as JSON: names are cut first, then the end of ``why``."""
+        """Make a plain dict that stays under 4 KiB as JSON.
+
+        What is too long loses the names of files first, then the end of ``why``, warnings, and rare rules.
+        """
+        rules_at_most = RULES_AT_MOST
         value: dict[str, Any] = {
             "batches": len(self.batches),
             "files": self.files,
@@ -265,9 +269,7 @@ class RunReport:
             "already_in_table": [b.record.seq for b in self.batches if b.already_there][:20],
             "superseded": list(self.superseded)[:20],
             "pending_files": self.pending_files,
-            "quarantined": _most(self.quarantined),
-            "warned": _most_warned(self.warned),
-            "rescued": {key[:NAME_LENGTH]: count for key, count in self.rescued.most_common(RULES_AT_MOST)},
+            **self._most_frequent(rules_at_most),
             "changes": dict(self.changes),
             "warnings": [text[:WARNING_LENGTH] for text in self.warning_texts],
             "left_out": dict(self.left_out.counts),
@@ -284,11 +286,20 @@ class RunReport:
                 value["why"] = value["why"][:-100]  # folders named in another script than Latin
             elif value["warnings"]:
                 value["warnings"].pop()
-            elif value["warned"]:
-                value["warned"].popitem()
+            elif rules_at_most:
+                rules_at_most -= 1
+                value |= self._most_frequent(rules_at_most)
             else:
                 break
         return value
+
+    def _most_frequent(self, at_most: int) -> dict[str, dict[str, Any]]:
+        """Count what broke a rule or was rescued, by name: so many names of each, the most frequent first."""
+        return {
+            "quarantined": _most(self.quarantined, at_most),
+            "warned": _most_warned(self.warned, at_most),
+            "rescued": {key[:NAME_LENGTH]: count for key, count in self.rescued.most_common(at_most)},
+        }
 
 
 def _drop_names(names: dict[str, list[str]], excess: int) -> None:
@@ -328,10 +339,10 @@ def files_text(files: Sequence[FileEntry]) -> str:
     return "\n".join([f"{'bytes':>15}  file", *lines, f"{total:>15,}  total of {len(files):,}"])
 
 
-def _most(quarantined: Mapping[str, Quarantined]) -> dict[str, dict[str, Any]]:
+def _most(quarantined: Mapping[str, Quarantined], at_most: int) -> dict[str, dict[str, Any]]:
     """Count what is in the quarantine, with the most frequent rules and the sum of the others."""
     counts = Counter({(unit, rule): n for unit, bad in quarantined.items() for rule, n in bad.rules.items()})
-    most = counts.most_common(RULES_AT_MOST)
+    most = counts.most_common(at_most)
     value: dict[str, dict[str, Any]] = {}
     for unit, bad in quarantined.items():
         rules = {rule[:NAME_LENGTH]: count for (of, rule), count in most if of == unit}
@@ -344,10 +355,10 @@ def _most(quarantined: Mapping[str, Quarantined]) -> dict[str, dict[str, Any]]:
     return value
 
 
-def _most_warned(warned: Mapping[str, RuleCount]) -> dict[str, dict[str, int]]:
+def _most_warned(warned: Mapping[str, RuleCount], at_most: int) -> dict[str, dict[str, int]]:
     """Count the rows that break the most frequent rules of the level ``warn``."""
     broken = [(rule, rows) for rule, rows in warned.items() if rows.count]
-    return {rule[:NAME_LENGTH]: asdict(rows) for rule, rows in broken[:RULES_AT_MOST]}
+    return {rule[:NAME_LENGTH]: asdict(rows) for rule, rows in broken[:at_most]}
 
 
 def json_length(value: object) -> int:

@@ -372,7 +372,7 @@ def check_day(world: MemoryWorld, day: int) -> None:
     log = CheckpointLog(world.storage, f"{world.table}/_checkpoint")
     window = Window(NOW_MS - (day + 1) * DAY, NOW_MS - day * DAY)
     source = replace(world.source(world.log(), world.asked()[1]), window=window)
-    source.check_not_loaded_before(log, world.audit_files(log), NOW_MS)
+    source.check_not_loaded_before(log, world.audit_files(log))
 
 
 def test_an_interval_whose_files_were_loaded_before_is_refused() -> None:

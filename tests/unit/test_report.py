@@ -270,6 +270,20 @@ def test_xcom_stays_below_its_limit_with_long_folders_and_nothing_loaded(letter:
     assert value["why"].startswith(f"0 files: {roots[0]}, ")
 
 
+@pytest.mark.parametrize("counts", ["quarantined", "rescued"])
+def test_xcom_stays_below_its_limit_with_rules_in_another_script(counts: str) -> None:
+    names = {f"列{n}{'名' * 98}": 20 - n for n in range(10)}
+    value = {"quarantined": {"records": Quarantined(1_000, names)}, "rescued": names}[counts]
+    batch = BatchReport(a_commit(0, **{counts: value}), "append")
+
+    xcom = RunReport(roots=("/in",), batches=[batch]).to_xcom()
+
+    assert 3_000 < len(json.dumps(xcom)) <= 4_096
+    assert next(iter(names)) in str(xcom)
+    if counts == "quarantined":
+        assert sum(xcom["quarantined"]["records"]["rules"].values()) == sum(names.values())
+
+
 def test_the_files_of_a_batch_are_shown_with_their_bytes_the_largest_first():
     files = [FileEntry(1, "adl://a/in/small.ss", 20), FileEntry(2, "adl://a/in/large.ss", 1_234_567)]
     assert files_text(files).splitlines() == [
