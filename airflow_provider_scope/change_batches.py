@@ -78,6 +78,8 @@ def read_changes(
     :return: A batch without a DataFrame if there is nothing new.
     :raises ChangeFeedError: The feed does not tell all changes since the last batch, or the table is not the
         one that was read before.
+    :raises CheckpointError: The records of the checkpoint are damaged, or some are missing.
+    :raises InputError: There is no such table, or the checkpoint lies in it.
 
     What the report of a run would warn of, such as rows from before the feed, is a Python warning.
     """

@@ -95,7 +95,7 @@ def load(  # the arguments are the API
     time are safe; the one that another one overtakes fails.
 
     :param data: A DataFrame, or rows: dictionaries, ``Row``, named tuples, dataclasses, tuples or lists. It
-        is read once.
+        is read once; a DataFrame again if another writer commits to the table meanwhile.
     :param target: The table's folder, on a disk of this machine; it need not exist. The log is in its
         ``_checkpoint``.
     :param write: ``"append"``, ``"replace"``, ``Replace(where=…)``, ``Merge(…)`` or ``Scd2(…)``.
