@@ -139,6 +139,13 @@ TOGETHER = (
         "'closed'",
         "an interval has its start, and not its end, so that each row is in one",
     ),
+    _unwanted(
+        _INTERVAL,
+        "source.cursor.last_value_func",
+        "min",
+        "'max'",
+        "an interval is loaded from its start to its end",
+    ),
     _unwanted(_INTERVAL, "source.max_rows_per_batch", GIVEN, "None", "an interval is one batch"),
     _unwanted(_RANGED, "source.max_rows_per_batch", GIVEN, "None", "a range is one batch"),
     Refusal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -264,6 +265,10 @@ def test_a_window_that_only_the_task_knows_is_let_through(value: Any) -> None:
             "source.late_files='skip' is not valid: expected 'ingest'",
         ),
         (
+            {"source": {"table": "/s", "cursor": {"column": "at", "last_value_func": "min"}}},
+            "source.cursor.last_value_func='min' is not valid: expected 'max'",
+        ),
+        (
             {"engine": {"scope_conn_id": "adla_scope_default"}, "table": {"columns": {"a": "int"}}},
             "mode='data_interval' is not valid: expected 'incremental' with ScopeEngine",
         ),
@@ -336,6 +341,13 @@ def test_the_watermark_begins_where_the_last_interval_ends() -> None:
     [
         (FileSource(roots="/in"), "starting_timestamp="),
         (TableSource(table="/t", cursor=Cursor(column="at")), "cursor.initial_value="),
+        (
+            TableSource(
+                table="/t",
+                cursor=Cursor(column="at", last_value_func="min", initial_value="2013-01-09T00:00:00Z"),
+            ),
+            "",
+        ),
         (CdfSource(table="/t"), ""),
     ],
 )
@@ -397,15 +409,16 @@ def test_an_interval_whose_files_were_loaded_before_is_refused() -> None:
         ([2, 5], {}, [9]),
         ([None, 5], {"refresh_start": 1}, [9]),
         ([None, 5], {"abandoned": 0}, [9]),
+        ([5, 5], {"func": "min"}, [1, 9]),
     ],
 )
 def test_an_interval_whose_rows_a_cursor_loaded_before_is_refused(
-    initial_days: list[int | None], more: dict[str, int], refused: list[int]
+    initial_days: list[int | None], more: dict[str, Any], refused: list[int]
 ) -> None:
     log = CheckpointLog(MemoryStorage(), "file:///t/_checkpoint")
     for seq, day in enumerate(initial_days):
         first = day and f"timestamp:2013-01-{day:02}T00:00:00+00:00"
-        before = '{"column":"at"}' if seq else None
+        before = json.dumps({"column": "at", "func": more.get("func", "max")}) if seq else None
         batch = CursorSlice(before, "at", first, None, "t", seq)
         log.put_offset(replace(an_entry(seq, slice=batch), refresh_start=more.get("refresh_start")))
     if "abandoned" in more:

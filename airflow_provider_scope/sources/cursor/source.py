@@ -143,7 +143,12 @@ class CursorRows(Source):
             return
         begin = log.offset(logged[-1]).refresh_start or 0
         for seq in logged:
-            if seq < begin or self._begins_after(log.offset(seq), self.window) or not _counts(log, seq):
+            entry, record = log.offset(seq), log.find_commit(seq)
+            if seq < begin or (record and record.abandoned) or not isinstance(entry.slice, CursorSlice):
+                continue
+            state = (record.state if record else None) or entry.slice.before
+            oldest_ms = _oldest_ms(entry.slice, cursor_state.decode(state, log.location))
+            if oldest_ms is not None and oldest_ms >= self.window.end_ms:
                 continue
             raise InputError(
                 f'Rows of the interval {self.window.name} were loaded before, by mode="incremental" '
@@ -152,13 +157,6 @@ class CursorRows(Source):
                 do="load intervals that end before the initial values of all batches of that load. To load "
                 "these rows again, use write=Replace(where=…) with the interval's rows",
             )
-
-    @staticmethod
-    def _begins_after(entry: OffsetEntry, window: Window) -> bool:
-        """Whether the initial value of a batch says that it loads no row of an interval."""
-        first = entry.slice.first if isinstance(entry.slice, CursorSlice) else None
-        first_ms = Bound.decode(first).milliseconds() if first else None
-        return first_ms is not None and first_ms >= window.end_ms
 
     def state_after(self, entry: OffsetEntry) -> None:
         """Check that the table is the one of a batch; only the rows of the batch tell the state after it.
@@ -301,6 +299,18 @@ class CursorRows(Source):
             kept="the table and all records; nothing was written",
             do="bring back the table that was loaded before; or run the task once with full_refresh=True",
         )
+
+
+def _oldest_ms(batch: CursorSlice, state: CursorState | None) -> int | None:
+    """Return the time of the oldest rows that a batch may hold; None if nothing says it.
+
+    :param state: The state before or after it.
+    """
+    if state and state.func == "min" and not batch.end:
+        return None  # from the initial value downwards
+    ends = [batch.first, batch.end] if batch.end else [batch.first]
+    times = [ms for end in ends if end and (ms := Bound.decode(end).milliseconds()) is not None]
+    return min(times) if len(times) == len(ends) else None
 
 
 def _counts(log: CheckpointLog, seq: int) -> bool:

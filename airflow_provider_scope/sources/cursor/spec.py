@@ -140,12 +140,13 @@ class _ByCursor(SourceSpec):
 
     @property
     def begins_ms(self) -> int | None:
-        first, _ = self.cursor.bounds
-        return first.milliseconds() if first else None
+        first, end = self.cursor.bounds
+        oldest = first if self.cursor.is_rising else end
+        return oldest.milliseconds() if oldest else None
 
     @property
     def begins_by(self) -> str:
-        return "cursor.initial_value"
+        return "cursor.initial_value" if self.cursor.is_rising else ""
 
 
 def _cursor(argument: str, value: Any) -> Cursor:
