@@ -410,17 +410,21 @@ def test_an_interval_whose_files_were_loaded_before_is_refused() -> None:
         ([None, 5], {"refresh_start": 1}, [9]),
         ([None, 5], {"abandoned": 0}, [9]),
         ([5, 5], {"func": "min"}, [1, 9]),
+        ([5], {"func": "min", "committed": 0}, [1, 9]),
     ],
 )
 def test_an_interval_whose_rows_a_cursor_loaded_before_is_refused(
     initial_days: list[int | None], more: dict[str, Any], refused: list[int]
 ) -> None:
     log = CheckpointLog(MemoryStorage(), "file:///t/_checkpoint")
+    state = json.dumps({"column": "at", "func": more.get("func", "max")})
     for seq, day in enumerate(initial_days):
         first = day and f"timestamp:2013-01-{day:02}T00:00:00+00:00"
-        before = json.dumps({"column": "at", "func": more.get("func", "max")}) if seq else None
+        before = state if seq else None
         batch = CursorSlice(before, "at", first, None, "t", seq)
         log.put_offset(replace(an_entry(seq, slice=batch), refresh_start=more.get("refresh_start")))
+    if "committed" in more:
+        log.put_commit(a_commit(more["committed"], state=state))
     if "abandoned" in more:
         log.put_commit(a_commit(more["abandoned"], abandoned=True))
 

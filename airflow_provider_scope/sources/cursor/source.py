@@ -142,13 +142,14 @@ class CursorRows(Source):
         if not logged or self.window is None:
             return
         begin = log.offset(logged[-1]).refresh_start or 0
-        for seq in logged:
-            entry, record = log.offset(seq), log.find_commit(seq)
-            if seq < begin or (record and record.abandoned) or not isinstance(entry.slice, CursorSlice):
+        for seq in range(max(begin, logged[0]), logged[-1] + 1):
+            batch = log.offset(seq).slice
+            if not isinstance(batch, CursorSlice):
                 continue
-            state = (record.state if record else None) or entry.slice.before
-            oldest_ms = _oldest_ms(entry.slice, cursor_state.decode(state, log.location))
-            if oldest_ms is not None and oldest_ms >= self.window.end_ms:
+            state = cursor_state.decode(batch.before or _state_after(log, seq), log.location)
+            oldest_ms = _oldest_ms(batch, state)
+            is_later = oldest_ms is not None and oldest_ms >= self.window.end_ms
+            if is_later or not _counts(log, seq):
                 continue
             raise InputError(
                 f'Rows of the interval {self.window.name} were loaded before, by mode="incremental" '
@@ -311,6 +312,11 @@ def _oldest_ms(batch: CursorSlice, state: CursorState | None) -> int | None:
     ends = [batch.first, batch.end] if batch.end else [batch.first]
     times = [ms for end in ends if end and (ms := Bound.decode(end).milliseconds()) is not None]
     return min(times) if len(times) == len(ends) else None
+
+
+def _state_after(log: CheckpointLog, seq: int) -> str | None:
+    record = log.find_commit(seq)
+    return record.state if record else None
 
 
 def _counts(log: CheckpointLog, seq: int) -> bool:
