@@ -378,8 +378,8 @@ class Scd2:
         """Whether another value in a column makes a version, with ``sequence_by``."""
         if self.track_history_columns:
             return column.lower() in {name.lower() for name in self.track_history_columns}
-        others = (*self.merge_key, self.sequence or "", self.hard_delete or "")
-        return column.lower() not in {name.lower() for name in others}
+        untracked = (*self.merge_key, self.sequence or "", self.hard_delete or "")
+        return column.lower() not in {name.lower() for name in untracked}
 
     @property
     def version(self) -> str:
@@ -407,16 +407,16 @@ class Scd2:
                 raise _name_conflict(
                     existing[name.lower()], "rename it in `sql`, or set other validity_column_names"
                 )
-        own = dict.fromkeys(self.validity_column_names, "timestamp" if time is None else columns[time])
+        types = dict.fromkeys(self.validity_column_names, "timestamp" if time is None else columns[time])
         if self.version.lower() not in existing:
-            own[self.version] = "string"
+            types[self.version] = "string"
         elif self.row_version_column_name is None:
             raise _name_conflict(
                 existing[ROW_HASH],
                 f"rename it in `sql`; or set row_version_column_name={ROW_HASH!r} if it is what identifies "
                 "the versions of a row",
             )
-        return own
+        return types
 
 
 def _name_conflict(name: str, do: str) -> InputError:
@@ -434,10 +434,10 @@ def refuse_without_versions(lacking: Iterable[str], table: str) -> None:
     :raises InputError: The rows lack all columns that ``Scd2`` adds. A table in which these have other names
         is not recognized.
     """
-    own = [VALID_FROM, VALID_TO, ROW_HASH]
-    if {*own} <= {*lacking}:
+    added = [VALID_FROM, VALID_TO, ROW_HASH]
+    if {*added} <= {*lacking}:
         raise InputError(
-            f"The table {table} keeps versions of rows, but the rows to write have no {', '.join(own)}.",
+            f"The table {table} keeps versions of rows, but the rows to write have no {', '.join(added)}.",
             kept=NO_ROW_WRITTEN,
             do="use write=Scd2(…), as when the table was written; or write to another table",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
@@ -49,9 +50,9 @@ class JobWaitingOperator(KeepsPlainTexts):
     poll_interval: float | None
     """Seconds between two looks at a job; None is the connection's."""
 
+    @abstractmethod
     def resume(self, context: Context, event: Any = None) -> Any:
         """Go on after a wait in the triggerer; without an event if the trigger was lost."""
-        raise NotImplementedError
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Go on after a trigger that was lost, too: it decided nothing, and its job may be fine."""

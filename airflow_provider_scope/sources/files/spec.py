@@ -188,17 +188,17 @@ class FileSource(SourceSpec):
         common = by_lower_name(self.options if isinstance(self.options, Mapping) else None)
         by_pattern = ["options_by_pattern"] if argument != "options" else []
         together = {**common, **by_lower_name(options)}
-        own = [*by_pattern, *own_csv_options(together)]
+        for_csv = [*by_pattern, *own_csv_options(together)]
         if self.format != "csv":
-            if own:
+            if for_csv:
                 do = "leave it out: it is for CSV files"
-                raise validation.bad(argument, own[0], f"other options with format={self.format!r}", do)
+                raise validation.bad(argument, for_csv[0], f"other options with format={self.format!r}", do)
             return
         check_spelling(argument, options)
         if not by_pattern and self.options_by_pattern:
             return  # these are checked beside those of each pattern
         check_csv_options(argument, together)
-        of_lines = [name for name in own if name not in (DECIMAL, THOUSANDS)]
+        of_lines = [name for name in for_csv if name not in (DECIMAL, THOUSANDS)]
         if of_lines and not isinstance(self.columns, Mapping):
             do = "declare `columns`"
             raise validation.bad(argument, of_lines[0], "other options without declared `columns`", do)

@@ -160,11 +160,11 @@ def _records_by_header(
     for path in entry.paths:
         header = headers.get(path, columns.names)
         groups.setdefault(tuple(header), []).append(path)
-        other = [name for name in header if name not in columns.names]
+        undeclared = [name for name in header if name not in columns.names]
         if source.rescued_from and not declared.keys() & {name.lower() for name in header}:
             problems.append(Problem(path, _NO_NAMES, ",".join(header), listing.HEADER_HINT, line=1))
-        elif other and not source.rescued_from:
-            problems.append(Problem(path, f"{_OTHER_NAMES}: {', '.join(other)}", hint=_OTHER_NAMES_HINT))
+        elif undeclared and not source.rescued_from:
+            problems.append(Problem(path, f"{_OTHER_NAMES}: {', '.join(undeclared)}", hint=_OTHER_NAMES_HINT))
     if problems:
         raise bad_files(entry, problems)
     pieces = []
