@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -377,14 +378,15 @@ def _copy_files(storage: Storage, location: str, target: Path, log: _Log, since:
 
     :return: The name of a file that no longer exists; empty if all were copied.
     """
-    copied_bytes = 0
+    copied_bytes, counting = 0, Lock()
 
     def copy(name: str) -> str:
         nonlocal copied_bytes
         data = storage.read(f"{location}/_delta_log/{name}", COPY_LIMIT_BYTES)
         if data is None:
             return name
-        copied_bytes += len(data)
+        with counting:
+            copied_bytes += len(data)
         if copied_bytes > COPY_LIMIT_BYTES:
             raise StorageError(f"it holds more than {COPY_LIMIT_BYTES:,} bytes from its newest checkpoint on")
         path = target / name

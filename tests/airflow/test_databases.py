@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import Cursor, JdbcSource, SparkEngine
-from tests.airflow.test_secrets import Watch
+from tests.airflow.watch import Watch
 from tests.real_airflow import postgres
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.operators.pipeline_command import PipelineCommandOperator
-from tests.cli.conftest import desk, terminal
-from tests.cli.test_plan import dag_file
+from tests.cli.conftest import dag_file, desk, terminal
 from tests.docs.pages import DOCS, blocks, code, rows, section
 
 if TYPE_CHECKING:

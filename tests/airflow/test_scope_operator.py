@@ -26,24 +26,11 @@ from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngest
 from airflow_provider_scope.specs import FileSource, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.triggers import job as job_trigger
 from airflow_provider_scope.waiting import Job, outcome
+from tests.airflow.scope_load import a_context, load
 from tests.scope.conftest import ROOT, start_emulator, world
 from tests.support.stand_in import stand_in
 
 __all__ = ["start_emulator", "world"]
-
-COLUMNS = {"id": "bigint", "source_file_uri": "string"}
-
-
-def load(world, **more) -> DeltaIncrementalIngestOperator:
-    defaults = {
-        "task_id": "load",
-        "delta_location": str(world.table),
-        "source": FileSource(roots=ROOT, columns={"id": "bigint"}),
-        "sql": "SELECT id, source_file_uri FROM @data",
-        "table": TableSpec(columns=COLUMNS),
-        "engine": ScopeEngine(),
-    }
-    return DeltaIncrementalIngestOperator(**{**defaults, **more})
 
 
 def test_a_dag_loads_its_files_by_one_job(run_dag, world):
@@ -339,15 +326,3 @@ def test_a_killed_task_cancels_its_job_only_if_nobody_comes_back_for_it(world, m
 
     (job,) = world.jobs()
     assert outcome(job) == expected
-
-
-def a_context(started: datetime | None = None) -> dict:
-    ti = SimpleNamespace(
-        dag_id="d",
-        run_id="r",
-        task_id="load",
-        map_index=-1,
-        try_number=1,
-        start_date=started or datetime.now(tz=UTC),
-    )
-    return {"ti": ti}

@@ -142,3 +142,45 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setattr(clock, "now_ms", lambda: NOW_MS + HOUR_MS)
     monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: made.world.engine(open_gate))
     return made
+
+
+HEAD = """\
+from airflow.sdk import DAG, task
+from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.specs import FileSource
+
+with DAG("planned", schedule=None, params={{"part": "landing", "full": False}}) as dag:
+
+    @task
+    def folder():
+        return "{folder}"
+
+    @task
+    def folders():
+        return ["{folder}/three"]
+
+    folder()
+    DeltaIncrementalIngestOperator.partial(
+        task_id="mapped", source=FileSource(roots="{folder}/landing", format="parquet")
+    ).expand(delta_location=["{folder}/one", "{folder}/two"])
+    DeltaIncrementalIngestOperator.partial(
+        task_id="mapped_late", source=FileSource(roots="{folder}/landing", format="parquet")
+    ).expand(delta_location=folders())
+    DeltaIncrementalIngestOperator(
+        task_id="ingest",
+        delta_location="{folder}/table",
+"""
+
+
+@pytest.fixture
+def dag_file(desk: Desk, in_dags: Callable[[str, str], Path]) -> Callable[..., None]:
+    """Write a Dag file with a task over the landing folder; arguments are Python text."""
+
+    def write(source: str = '"{{ params.part }}"', more: str = "", **arguments: str) -> None:
+        text = HEAD.format(folder=desk.world.folder)
+        text += f"        source=FileSource(roots='{desk.world.folder}/' + {source}, format='parquet', "
+        text += "patterns=r'\\.parquet$', max_files_per_trigger=1),\n"
+        text += "".join(f"        {name}={value},\n" for name, value in arguments.items())
+        in_dags("planned.py", text + "    )\n" + more)
+
+    return write

@@ -32,7 +32,7 @@ def main() -> int:
         "--spark",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="kill real runs of real Spark as well (about ten minutes; needs Java)",
+        help="kill real runs of real Spark as well (about an hour; needs Java)",
     )
     parser.add_argument("--only", metavar="KIND", help="kill real runs of this kind alone, such as database")
     parser.add_argument(

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.spark.test_rescued import Number, compact, text_of
 from tests.support import npm, pypi, warm
+from tests.support.rescued_text import Number, compact, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from airflow_provider_scope.emulator.scripts import ScriptRunner
 from airflow_provider_scope.emulator.switches import Controls, Fault
 from airflow_provider_scope.exceptions import InputError
 from tests.emulator.conftest import MISSING, Clock, Jobs
-from tests.emulator.test_scripts import rows, script, write
+from tests.emulator.scripts import rows, script, write
 
 
 def test_faults_with_a_probability_are_repeated_by_their_seed():

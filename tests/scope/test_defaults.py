@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import InputError, StorageError
 from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.specs import FileSource, ScopeEngine
 from airflow_provider_scope.specs.ingest import ingest_from
-from tests.airflow.test_scope_operator import a_context, load
+from tests.airflow.scope_load import a_context, load
 from tests.cli.conftest import typed
 from tests.scope.conftest import ROOT, start_emulator, world
 

@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.spark import consume, read_changes
 from airflow_provider_scope.specs import CdfSource
-from tests.spark.test_changes import FEED, ON, Source
+from tests.spark.feed_table import FEED, ON, Source
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,8 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol import acceptance
 from airflow_provider_scope.spark.session import with_settings
-from tests.support import delta_statements, warm
+from tests.spark.feed_table import FEED, KEY, ON, Source
+from tests.support import warm
 from tests.support.warm import SessionEngine
 
 if TYPE_CHECKING:
@@ -24,38 +25,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-KEY = {"kind": "merge", "primary_key": ["id"]}
-FEED = {"delta.enableChangeDataFeed": "true"}
-ON = "('delta.enableChangeDataFeed' = 'true')"
-
 
 @pytest.fixture(autouse=True)
 def _warm(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     warm.use(monkeypatch, spark)
-
-
-class Source:
-    """A Delta table that is changed by statements, and a pipeline that loads its feed."""
-
-    def __init__(self, spark: Any, folder: Path, columns: str = "id INT, v STRING", **settings: str) -> None:
-        self.spark, self.folder = spark, folder
-        self.path = folder / "source"
-        self.name = f"delta.`{self.path}`"
-        properties = {**FEED, **settings}
-        if not delta_statements.create(self.path, columns, properties):
-            pairs = ", ".join(f"'{k}' = '{v}'" for k, v in properties.items())
-            spark.sql(f"CREATE TABLE {self.name} ({columns}) USING delta TBLPROPERTIES ({pairs})")
-
-    def do(self, *statements: str) -> None:
-        for one in statements:
-            if not delta_statements.run(self.path, one):
-                self.spark.sql(one.replace("@s", self.name))
-
-    def pipe(self, write: Any = KEY, **more: Any) -> warm.Pipe:
-        arguments = {n: more.pop(n) for n in ("sql", "table", "full_refresh") if n in more}
-        return warm.Pipe(
-            self.folder, {"source": {"table": str(self.path), **more}, "write": write, **arguments}
-        )
 
 
 @pytest.fixture

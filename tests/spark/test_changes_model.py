@@ -22,7 +22,7 @@ from airflow_provider_scope.delta.write_rules import ROW_HASH, VALID_FROM, VALID
 from airflow_provider_scope.sources.feed.state import TIMESTAMP, TYPE, VERSION
 from airflow_provider_scope.spark.session import with_settings
 from tests.conftest import COMPILED
-from tests.spark.test_changes import Source
+from tests.spark.feed_table import Source
 from tests.support import warm
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.feed_histories import KEY, FeedHistory, Read, Rows, after_batches, windows

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.exceptions import BatchNotInTableError
 from airflow_provider_scope.spark import commit
-from tests.support.meanwhile import meanwhile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.spark.neighbour import append, with_deed
 
 pytestmark = pytest.mark.spark
-
-
-def with_deed(bench: Any, deed: Callable[[Any], object]) -> str:
-    """Return a SELECT in the midst of which something is done to the table, or to its location."""
-
-    def do() -> None:
-        place = str(bench.table)
-        deed(DeltaTable(place) if DeltaTable.is_deltatable(place) else place)
-
-    bench.spark.udf.register("meanwhile", meanwhile(do), "bigint")
-    return "SELECT meanwhile(a) a, * EXCEPT (a) FROM @data"
-
-
-def append(table: Any, rows: dict[str, list[Any]], **properties: Any) -> None:
-    write_deltalake(table, pa.table(rows), mode="append", commit_properties=CommitProperties(**properties))
 
 
 def test_a_batch_that_would_make_the_table_adds_to_the_one_that_is_made_meanwhile(bench: Any) -> None:

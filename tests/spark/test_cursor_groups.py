@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.specs import Cursor
-from tests.spark.test_cursor_model import KINDS, SEEDS, counted, lag_of
+from tests.spark.cursor_cases import KINDS, SEEDS, counted, lag_of
 from tests.support import merge_model, warm
 from tests.support.cursor_model import Groups, Model, Replay
 from tests.support.sequence_model import history, newest

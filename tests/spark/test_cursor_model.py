@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-from collections import Counter
 from contextlib import ExitStack
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,42 +14,14 @@ from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.spark.cursor import Reading
 from airflow_provider_scope.specs import Cursor, TableSource
 from airflow_provider_scope.values import CursorSlice
+from tests.spark.cursor_cases import KINDS, SEEDS, counted, lag_of
 from tests.support.cursor_model import Model, Replay
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.compiled]
-HISTORIES = int(os.environ.get("CURSOR_HISTORIES", "6"))
-FEW = HISTORIES if "CURSOR_HISTORIES" in os.environ else 3
-SEEDS = [seed if seed < FEW else pytest.param(seed, marks=pytest.mark.loads) for seed in range(HISTORIES)]
 LOADS = 4
-
-EPOCH = datetime(2024, 10, 27, tzinfo=UTC)
-KINDS: dict[str, tuple[pa.DataType, Any, Any]] = {
-    "int": (pa.int32(), lambda n: n - 7, 3),
-    "bigint": (pa.int64(), lambda n: 2**62 + n, 3),
-    "decimal": (pa.decimal128(20, 6), lambda n: Decimal(n).scaleb(-6), Decimal("0.000003")),
-    "double": (pa.float64(), lambda n: n / 8, 0.25),
-    "date": (pa.date32(), lambda n: date(1969, 12, 28) + timedelta(days=n), timedelta(days=2)),
-    "timestamp": (
-        pa.timestamp("us", "UTC"),
-        lambda n: EPOCH + timedelta(microseconds=n),
-        timedelta(microseconds=3),
-    ),
-    "ntz": (
-        pa.timestamp("us"),
-        lambda n: EPOCH.replace(tzinfo=None) + timedelta(minutes=n),
-        timedelta(minutes=2),
-    ),
-    "text": (pa.string(), lambda n: ["Z", "a", "é", "é", "😀", "10", "9", "", "a b", "ﬀ"][n % 10], None),
-}
-
-
-def lag_of(shift: Any) -> float:
-    if isinstance(shift, timedelta):
-        return float(shift.days or shift.total_seconds())
-    return float(shift)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -103,10 +71,6 @@ def test_the_rows_of_each_load_are_those_of_the_model(spark: Any, tmp_path: Path
 
         drawn = (seed, kind, load, func, missing, dedup, lag, initial, is_open)
         assert counted(found) == counted(expected), drawn
-
-
-def counted(rows: list[dict[str, Any]]) -> Counter[Any]:
-    return Counter(tuple(sorted(row.items())) for row in rows)
 
 
 def change(rng: random.Random, rows: list[dict[str, Any]], value: Any, *, nulls: bool) -> None:

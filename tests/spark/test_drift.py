@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError
 from tests.spark.conftest import Bench
-from tests.spark.test_inference import CSV, JSON, columns_said
-from tests.spark.test_merge_rules import merge
+from tests.spark.inferred import CSV, JSON, columns_said
+from tests.spark.merge_loads import merge
 
 pytestmark = pytest.mark.spark
 

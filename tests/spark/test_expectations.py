@@ -15,7 +15,7 @@ from airflow_provider_scope.expectations import Expectation, RuleCount
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.specs import Merge
 from airflow_provider_scope.stores.protocol import open_storage
-from tests.spark.test_quarantine import HEADER, aside, commit_says, killed, orders
+from tests.spark.quarantined_orders import HEADER, aside, commit_says, killed, orders
 from tests.support import warm
 
 if TYPE_CHECKING:

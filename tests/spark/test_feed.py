@@ -12,7 +12,7 @@ from airflow_provider_scope.exceptions import MergeKeyError
 from airflow_provider_scope.spark import feed
 from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.values import VersionSlice
-from tests.spark.test_changes import Source
+from tests.spark.feed_table import Source
 from tests.support import warm
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_scope.exceptions import ChangeFeedError, SqlError
-from tests.spark.test_changes import Source
+from tests.spark.feed_table import Source
 from tests.support import warm
 
 if TYPE_CHECKING:

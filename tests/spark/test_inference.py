@@ -6,7 +6,6 @@ import csv
 import datetime as dt
 import gzip
 import io
-import json
 import random
 import re
 from decimal import Decimal
@@ -24,14 +23,12 @@ from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.datasets import packages
 from tests.spark.conftest import changed
+from tests.spark.inferred import CSV, JSON, columns_said, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 pytestmark = pytest.mark.spark
-
-CSV: dict[str, Any] = {"format": "csv", "options": {"header": "true"}, "infers_columns": True}
-JSON: dict[str, Any] = {"format": "json", "infers_columns": True}
 
 
 def csv_of(columns: dict[str, list[str]]) -> str:
@@ -44,17 +41,6 @@ def csv_of(columns: dict[str, list[str]]) -> str:
         [column[i] if i < len(column) else "" for column in columns.values()] for i in range(length)
     )
     return made.getvalue()
-
-
-def said(bench: Any) -> dict[int, dict[str, Any]]:
-    """Return what the commit of each batch says."""
-    history = DeltaTable(str(bench.table)).history()
-    notes = [json.loads(info.get("userMetadata") or "{}") for info in history]
-    return {note["seq"]: note for note in notes if "seq" in note}
-
-
-def columns_said(bench: Any) -> dict[int, str | None]:
-    return {seq: note.get("columns") for seq, note in sorted(said(bench).items())}
 
 
 def inferred(bench: Any, entry: Any, **changes: Any) -> dict[str, str]:

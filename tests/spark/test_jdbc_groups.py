@@ -6,7 +6,6 @@ import json
 import random
 import re
 import sqlite3
-from collections import Counter
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,8 +16,8 @@ import pytest
 from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.spark import databases
+from tests.spark.jdbc_groups import check
 from tests.support import warm
-from tests.support.cursor_model import Groups, Model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,30 +42,6 @@ KINDS: dict[str, tuple[str, list[Any], str, Callable[[int], Any]]] = {
     "citext": ("citext", ["a", "A", "á", "b"], "real", lambda n: n / 8 - 1),
     "custom": ("numeric", [Decimal("1.0"), Decimal(-1), Decimal(10) ** 19], "bigint", lambda n: 2**62 + n),
 }
-
-
-def check(
-    pipe: warm.Pipe,
-    insert: Callable[[Any, Any, int], None],
-    values: tuple[list[Any], Any],
-    rng: random.Random,
-) -> None:
-    """Load what is inserted, among it late rows and new groups, and compare it with a model of each group."""
-    groups, value_of = values
-    cursor = pipe.arguments["source"]["cursor"]
-    func, missing = cursor.get("last_value_func", "max"), cursor["on_cursor_value_missing"]
-    model = Groups("g", lambda: Model("n", func, None, missing))
-    rows: list[dict[str, Any]] = []
-    expected = Counter[Any]()
-    for load in range(3):
-        for _ in range(rng.randrange(4, 12)):
-            group = rng.choice([*groups[: 2 * load + 1], None])
-            n = None if missing == "exclude" and rng.random() < 0.2 else value_of(rng.randrange(6) + 2 * load)
-            rows.append({"g": group, "n": n, "id": len(rows)})
-            insert(group, n, len(rows) - 1)
-        expected.update(row["id"] for row in model.load(rows))
-        pipe.run(max_batches_per_run=20)
-        assert Counter(row[0] for row in pipe.rows("id")) == expected, load
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import CursorError
 from tests.real_airflow import mariadb
-from tests.spark.test_jdbc_groups import check
+from tests.spark.jdbc_groups import check
 from tests.support import warm
 
 if TYPE_CHECKING:

@@ -19,25 +19,10 @@ from airflow_provider_scope.cli.inspection import read_quarantine
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError, InputError
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.stores.local import LocalStorage
+from tests.spark.quarantined_orders import ASIDE, HEADER, ORDERS, aside, commit_says, killed, orders
 from tests.spark.reading_cases import STRAY_QUOTE
 
 pytestmark = pytest.mark.spark
-
-ASIDE = {"bad_records": "quarantine"}
-ORDERS = {"nr": "int", "article": "string", "amount": "decimal(10,2)", "day": "date"}
-
-
-def orders(**changes: Any) -> dict[str, Any]:
-    return {"format": "csv", "columns": ORDERS, "options": {"header": "true"}, **ASIDE, **changes}
-
-
-def aside(bench: Any) -> list[dict[str, Any]]:
-    rows = DeltaTable(f"{bench.table}_quarantine").to_pyarrow_table().to_pylist()
-    for row in rows:
-        row["file"] = row["file"] and row["file"].rpartition("/")[2]
-        assert row.pop("pipeline") == bench.plan.pipeline
-        assert row.pop("quarantined_at")
-    return sorted(rows, key=lambda row: (row["batch"], row["file"] or "", row["record"] or 0))
 
 
 def by_file(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -45,14 +30,6 @@ def by_file(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         ({**row, "file": row["file"].rpartition("/")[2]} for row in rows),
         key=lambda row: (row["file"], row["record"] or 0),
     )
-
-
-def commit_says(bench: Any) -> dict[str, Any]:
-    (newest,) = DeltaTable(str(bench.table)).history(1)
-    return json.loads(newest["userMetadata"])
-
-
-HEADER = "nr,article,amount,day\n"
 
 
 @pytest.mark.compiled
@@ -366,25 +343,7 @@ def test_a_file_without_a_good_record_is_aside_as_a_whole_beside_its_records(ben
 # ---- exactly once in both tables -----------------------------------------------------------------------
 
 
-class DiedError(Exception):
-    """In place of a kill."""
-
-
 BAD = HEADER + "1,a,1.00,2026-01-01\nx,b,1.00,2026-01-01\n"
-
-
-def killed(bench: Any, monkeypatch: Any, entry: Any, **plan: Any) -> None:
-    with monkeypatch.context() as patched:
-        real = Target.write
-
-        def die(target: Target, transaction: Any, rows: Any, notes: Any = None) -> Any:
-            if not notes:  # the write of a batch in which nothing is bad
-                return real(target, transaction, rows)
-            raise DiedError
-
-        patched.setattr(Target, "write", die)
-        with pytest.raises(DiedError):
-            bench.run(entry, **plan)
 
 
 def test_after_a_death_between_the_tables_the_next_try_replaces_what_is_aside_and_a_third_adds_nothing(

@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.exceptions import BadRecordError, InputError, MergeKeyError
+from tests.support.rescued_text import Number, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,27 +41,6 @@ VALUES = [
     *('{"a":1,"b":"ü"}', '{"a":"x","b":"y"}', '{"a":1,"c":0.10000000000000000000000001}', '{"a":null}'),
     *('{"b":{"deep":[1e5,-0.0]}}', '{"a":2,"b":3,"B":4}', "123456789012345678901234567890"),
 ]
-
-
-class Number(str):
-    """A number, as it stands in the file."""
-
-    __slots__ = ()
-
-
-def text_of(value: Any) -> str:
-    return value if isinstance(value, str) else compact(value)
-
-
-def compact(value: Any) -> str:
-    if isinstance(value, Number):
-        return str(value)
-    if isinstance(value, dict):
-        pairs = (f"{json.dumps(key, ensure_ascii=False)}:{compact(item)}" for key, item in value.items())
-        return "{" + ",".join(pairs) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(compact, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 def whole(value: Any, bits: int) -> int | None:

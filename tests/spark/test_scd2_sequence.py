@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import InputError, MergeKeyError
-from tests.spark.test_changes import FEED, Source
-from tests.spark.test_merge_rules import load, refused, stored
-from tests.spark.test_sequence_model import BEGIN
+from tests.spark.feed_table import FEED, Source
+from tests.spark.merge_loads import load, refused, stored
 from tests.support import warm
+from tests.support.sequence_model import BEGIN
 
 if TYPE_CHECKING:
     from pathlib import Path

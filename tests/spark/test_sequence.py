@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_scope.exceptions import InputError, MergeKeyError
 from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.stores.local import LocalStorage
-from tests.spark.test_merge_rules import load, merge, refused, stored
+from tests.spark.merge_loads import load, merge, refused, stored
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench

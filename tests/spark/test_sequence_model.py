@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.support.merge_model import content
-from tests.support.sequence_model import history, newest
+from tests.support.sequence_model import BEGIN, history, newest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,6 @@ SEEDS = pytest.mark.parametrize(
     "seed", [SEED, *(pytest.param(SEED + more, marks=pytest.mark.loads) for more in (1, 2))]
 )
 
-BEGIN = datetime(1999, 12, 31, 23, 59, 59, 999_990, tzinfo=UTC)
 SEQUENCES: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
     "timestamp": (pa.timestamp("us", tz="UTC"), lambda n: BEGIN + timedelta(microseconds=n)),
     "timestamp_ntz": (pa.timestamp("us"), lambda n: BEGIN.replace(tzinfo=None) + timedelta(microseconds=n)),

@@ -14,7 +14,7 @@ from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.commit import Commit
 from airflow_provider_scope.spark.files import reading
 from airflow_provider_scope.spark.target import Target
-from tests.spark.test_merge_rules import load, merge, refused, stored
+from tests.spark.merge_loads import load, merge, refused, stored
 from tests.spark.test_sequence import changes
 
 if TYPE_CHECKING:

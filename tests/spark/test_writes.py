@@ -20,7 +20,7 @@ from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.writes import WRITES, rows
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.docs.pages import ROOT, blocks, section
-from tests.spark.test_conflicts import append, with_deed
+from tests.spark.neighbour import append, with_deed
 
 if TYPE_CHECKING:
     from airflow_provider_scope.spark.commit import Batch, Commit

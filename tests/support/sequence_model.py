@@ -7,9 +7,12 @@ where that ties (``sort``).
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.support.merge_model import content
+
+BEGIN = datetime(1999, 12, 31, 23, 59, 59, 999_990, tzinfo=UTC)
 
 
 def newest(made: list[dict[str, Any]], sort: str | None) -> list[list[dict[str, Any]]]:
