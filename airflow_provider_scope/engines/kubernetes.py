@@ -178,7 +178,8 @@ def _job(pod: Mapping[str, Any]) -> Job:
     phase = str(status.get("phase") or "Pending")
     result = phase if phase in _RESULTS else ""
     states = [container.get("state") or {} for container in status.get("containerStatuses") or ()]
-    waiting = next((state["waiting"]["reason"] for state in states if "waiting" in state), "")
+    # A kubelet that does not know a container's state says that it waits, and no reason.
+    waiting = next((state["waiting"].get("reason") for state in states if "waiting" in state), "")
     return Job(
         job_id=metadata["name"],
         name=metadata["name"],

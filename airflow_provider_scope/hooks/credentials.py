@@ -126,6 +126,8 @@ def acquire(identity: Identity) -> Token:
         # A credential keeps its token, also one that the service refused: so each one is used once.
         token = credential_of(identity).get_token(SCOPE)
         return Token(token.token, float(token.expires_on))
+    except InputError:
+        raise  # a package is missing
     except Exception as err:  # noqa: BLE001 - a class of the user's own may raise anything
         text = mask(f"{type(err).__name__}: {err}", *_secrets(identity))
     # Outside of the handler: the original error is not chained, for its text may hold a secret.

@@ -102,11 +102,12 @@ class _Parser(argparse.ArgumentParser):
 def _commands() -> dict[str, ActionCommand]:
     """Return the commands by name; not ``list``, which reads Airflow's database, as no task can.
 
-    Nor ``init``: it writes a file for a person, who is not on the worker.
+    Nor ``init``, which writes a file for a person, who is not on the worker, nor those of ``spark-server``.
     """
     (group,) = get_scope_cli_commands()
     commands = group.subcommands  # type: ignore[union-attr] # it is one
-    return {command.name: command for command in commands if command.name not in ("list", "init")}
+    left_out = ("list", "init", "spark-server")
+    return {command.name: command for command in commands if command.name not in left_out}
 
 
 def _parsed(command: str | Sequence[str]) -> tuple[ActionCommand, argparse.Namespace]:

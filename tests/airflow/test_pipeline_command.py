@@ -154,6 +154,7 @@ def test_the_plan_of_a_task_needs_no_database_and_a_long_one_is_cut(
     [
         ("abandn /t 1", "'abandn' is not valid: expected one of 'status'"),
         ("list", "'list' is not valid: expected one of"),
+        ("spark-server list", "'spark-server' is not valid: expected one of"),
         ("airflow scope abandn {{ params.table }} 1", "'abandn' is not valid"),
         ("abandon /t", "the following arguments are required: seq"),
         ("abandon /t one", "argument seq: invalid int value: 'one'"),

@@ -65,7 +65,7 @@ def test_files_on_a_disk_need_no_extra_and_all_modules_are_there(tmp_path):
 
 NEEDING = {
     ("azure", "adlfs"): "store_of('abfss://lake@acme.dfs.core.windows.net/t').storage",
-    ("scope", "azure"): "credential_of(Identity(kind='default'))",
+    ("scope", "azure"): "acquire(Identity(kind='default'))",
     ("s3", "botocore"): "store_of('s3://bucket/t').storage",
     ("kubernetes", "kubernetes"): "Kubernetes(Connection(conn_id='k8s', host='k8s://host'))",
 }
@@ -75,7 +75,7 @@ NEEDING = {
 def test_what_is_missing_is_named_with_its_extra_as_the_page_shows_it():
     done = run_without(
         "from airflow_provider_scope.exceptions import InputError",
-        "from airflow_provider_scope.hooks.credentials import Identity, credential_of",
+        "from airflow_provider_scope.hooks.credentials import Identity, acquire",
         "from airflow_provider_scope.hooks.stores import store_of",
         "from airflow.sdk import Connection",
         "from airflow_provider_scope.engines.kubernetes import Kubernetes",

@@ -77,6 +77,7 @@ def container(**state: Any) -> dict[str, Any]:
             "waiting",
             [],
         ),
+        ({"phase": "Pending", **container(waiting={})}, "Pending", "waiting", []),
         ({"phase": "Running", **container(running={})}, "Running", "waiting", []),
         ({"phase": "Unknown"}, "Unknown", "waiting", []),
         (
