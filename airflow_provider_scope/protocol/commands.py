@@ -83,7 +83,11 @@ class Address:
             raise
 
     def _completed(self, match: re.Match[str]) -> str:
-        name, words = match[1], shlex.split(match[2])
+        name = match[1]
+        try:
+            words = shlex.split(match[2])
+        except ValueError:  # it is complete, and the ` is one in the table's name
+            return match[0]
         if name not in OPTIONS:
             return match[0]
         count = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))

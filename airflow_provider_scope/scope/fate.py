@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_scope.delta.commit import explaining_damage, path_of
 from airflow_provider_scope.delta.log import newest_version, read_commit
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
+from airflow_provider_scope.protocol.commands import Address
 from airflow_provider_scope.protocol.records import Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.scope import jobs as decisions
@@ -90,7 +91,8 @@ class JobFates:
             ended = "cancelled"  # a no-op took the place of the job
         if ended != "waiting":
             newest = newest_version(self.location, self.storage)
-            log = changes(self.location, attempt.table_version, newest, self.storage)
+            with Address(batch=attempt.seq).completes_errors():
+                log = changes(self.location, attempt.table_version, newest, self.storage)
             evidence = decisions.evidence(self.pipeline, attempt, log)
             if ended == "succeeded" and not evidence.closed:
                 # The checkpoint may be an older copy, and the job one of before the attempt was recorded.

@@ -443,6 +443,14 @@ def test_a_command_that_a_message_names_shortly_gets_all_that_its_parser_needs(n
     assert args.get("seq") in (None, 3)
 
 
+def test_a_command_is_completed_once_also_if_the_name_of_the_table_ends_it() -> None:
+    address = Address(table="/data/a`b", batch=3)
+    text = address.complete("run `airflow scope abandon` now")
+
+    assert text == "run `airflow scope abandon '/data/a`b' 3` now"
+    assert address.complete(text) == text
+
+
 def test_an_error_of_a_block_leaves_it_with_whole_commands() -> None:
     with pytest.raises(ScopeProviderError) as caught, Address(table="/my t").completes_errors():
         raise ScopeProviderError("what", do="run `airflow scope abandon 3`")

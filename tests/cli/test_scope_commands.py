@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from tests.cli.conftest import typed
 from tests.docs.pages import DOCS, blocks, section
 from tests.scope.conftest import start_emulator, world
 from tests.support.delta_engine import DeltaEngine
+from tests.support.processes import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -225,6 +227,25 @@ def test_only_what_is_in_doubt_can_be_settled(world, scope, monkeypatch, words, 
     assert (code, out) == (1, "")
     assert err.startswith(f"InputError: {what}")
     assert tree(world) == before
+
+
+@pytest.mark.parametrize("command", ["status", "accept-table"])
+def test_of_a_job_that_the_tables_log_does_not_go_back_to_the_whole_command_is_named(
+    world, scope, monkeypatch, command
+):
+    world.open()
+    left_running(world, monkeypatch, 1)
+    world.emulator.set(state_seconds={})
+    assert eventually(lambda: all(outcome(job) == "succeeded" for job in world.jobs()))
+    table = DeltaTable(str(world.table))
+    table.create_checkpoint()
+    (world.table / "_delta_log" / f"{0:020}.json").unlink()
+
+    said = scope(command, world.table)[2]
+    code, _, err = scope(*shlex.split(re.findall("`airflow scope ([^`]+)`", said)[0]), "--yes")
+
+    assert (code, err) == (0, "")
+    assert log_of(world).find(Settlement, seq=0, number=0).committed
 
 
 # ---- abandon, accept-table ------------------------------------------------------------------------------
