@@ -107,8 +107,9 @@ class Kubernetes(RestManager):
         jobs: dict[str, Job] = {}
         for asked in in_requests(names):
             doing = f"ask Kubernetes for {counted(len(asked), 'application')}, {asked[0]} the first"
-            pods = self._get(self._pods(), doing, {"labelSelector": f"{_LABEL} in ({','.join(asked)})"})
-            jobs |= {pod["metadata"]["name"]: _job(pod) for pod in pods["items"]}
+            params = {"labelSelector": f"{_LABEL} in ({','.join(asked)})"}
+            pods = self._get(self._pods(), "items", doing, params)["items"]
+            jobs |= {pod["metadata"]["name"]: _job(pod) for pod in pods}
         return jobs
 
     def cancel_job(self, job_id: str) -> None:

@@ -161,8 +161,8 @@ class Livy(RestManager):
         batches: list[dict[str, Any]] = []
         while True:
             params = {"from": str(len(batches)), "size": str(_PAGE)}
-            page = self._get("/batches", "ask Livy for its applications", params)
-            new = page.get("sessions") or []
+            page = self._get("/batches", "sessions", "ask Livy for its applications", params)
+            new = page["sessions"] or []
             batches += new
             if not new or len(batches) >= page.get("total", 0):
                 return batches, len(batches) <= _PAGE

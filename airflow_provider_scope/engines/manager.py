@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from airflow_provider_scope.stores.calls import not_understood
 from airflow_provider_scope.waiting import Jobs
 
 if TYPE_CHECKING:
@@ -113,9 +114,15 @@ class RestManager(ABC):
         """
         return self.get_jobs([job_id]).get(job_id)
 
-    def _get(self, target: str, doing: str, params: Mapping[str, str]) -> dict[str, Any]:
+    def _get(self, target: str, key: str, doing: str, params: Mapping[str, str]) -> dict[str, Any]:
+        """Ask for an object with a key; without it, the answer is another service's, and no absence.
+
+        :raises ServiceError: There is no such answer.
+        """
         answer = self._http.request("GET", target, doing=doing, params=params)
-        value: dict[str, Any] = answer.accepted(doing).json(doing)
+        value = answer.accepted(doing).json(doing)
+        if not isinstance(value, dict) or key not in value:
+            raise not_understood(doing, f"the answer has no {key}")
         return value
 
 

@@ -163,13 +163,13 @@ class Yarn(RestManager):
         )
 
     def _tagged(self, tags: str, doing: str) -> list[dict[str, Any]]:
-        value = self._get("/ws/v1/cluster/apps", doing, {"applicationTags": tags})
-        apps: list[dict[str, Any]] = (value.get("apps") or {}).get("app") or []
+        value = self._get("/ws/v1/cluster/apps", "apps", doing, {"applicationTags": tags})
+        apps: list[dict[str, Any]] = (value["apps"] or {}).get("app") or []
         return apps
 
     def _incarnation(self, doing: str) -> int | None:
         """Return when the ResourceManager was started; None if it does not know yet what it runs."""
-        info = self._get("/ws/v1/cluster/info", doing, {}).get("clusterInfo") or {}
+        info = self._get("/ws/v1/cluster/info", "clusterInfo", doing, {})["clusterInfo"]
         return int(info["startedOn"]) if info.get("haState") == "ACTIVE" else None
 
 

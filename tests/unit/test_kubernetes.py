@@ -15,6 +15,7 @@ from airflow_provider_scope.exceptions import (
     InputError,
     ServiceAuthError,
     ServiceError,
+    ServiceProtocolError,
     ServiceUnavailableError,
 )
 from airflow_provider_scope.waiting import outcome
@@ -151,6 +152,18 @@ def test_an_address_at_which_livy_is_not_is_no_livy_without_applications(api):
 
     with pytest.raises(ServiceError, match="Could not ask Livy for its applications"):
         livy.get_job("p-0-0")
+
+
+@pytest.mark.parametrize("answer", [{"error": "signed out"}, [], None])
+def test_an_answer_of_something_else_is_an_error_and_no_absence(answer):
+    with serving() as server:
+        server.answers = lambda _: Reply(200, answer)
+        address = {"yarn_resourcemanager_webapp_address": server.url}
+        livy = Connection(conn_id="livy", conn_type="livy", host=server.url, extra='{"http_retries": 0}')
+
+        for manager in (livy, connection("yarn", **address)):
+            with pytest.raises(ServiceProtocolError, match="the answer has no "):
+                jobs_of(manager).get_job("p-0-0")
 
 
 @pytest.mark.parametrize("host", ["k8s://api.example", "k8s://https://api.example"])
