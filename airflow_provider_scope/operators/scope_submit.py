@@ -68,7 +68,8 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
     The job's id follows from the task instance, and is written into Airflow's task state before the job is
     submitted. So a retry goes on with that job, whatever happened to the try before. It waits for a job that
     runs, and takes the result of one that succeeded. It submits another one only if the job is known to have
-    failed. A task that is cleared starts over: an earlier job that still runs is cancelled first.
+    failed. A task that is cleared starts over: an earlier job that still runs is cancelled first. If a worker
+    runs it when it is cleared, Airflow does not tell that from a retry, and neither does it.
 
     :param script: The script: text, or a ``.script`` or ``.scope`` file. May be a template.
     :param job_name: The job's name; None is the task's id.
