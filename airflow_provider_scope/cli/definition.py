@@ -30,8 +30,8 @@ _NAMED = {
     ),
     "engine": Arg(
         ("--engine",),
-        help="What runs the pipeline; the default is SCOPE if any of its batches was ever a job, "
-        "otherwise Spark",
+        help="What runs the pipeline; the default is SCOPE if it ran jobs and Spark "
+        "committed nothing after them, otherwise Spark",
         choices=("spark", "scope"),
         default=None,
     ),

@@ -17,6 +17,7 @@ from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.intervals import IntervalLog, known_intervals
+from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.protocol.records import Settlement
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.scope.engine import ScopeRunner
@@ -84,9 +85,9 @@ class Target:
         )
 
     def engine(self) -> Engine:
-        """Return the engine that is named. Without a name it is SCOPE if any batch was ever a job."""
+        """Return the engine that is named. Without a name it is SCOPE if the newest batches were jobs."""
         is_spark = self.engine_name == "spark" or isinstance(self.log, IntervalLog)  # SCOPE has no intervals
-        if not is_spark and (self.engine_name == "scope" or self.log.has_attempts()):
+        if not is_spark and (self.engine_name == "scope" or self._has_newest_jobs()):
             return self.scope_runner()
         context = _context(self.storage_conn_id)
         # What a command commits is empty, and any Spark can do it.
@@ -94,6 +95,16 @@ class Target:
         source = FileSource(roots="/", format="parquet")  # no command reads it
         ingest = Ingest(delta_location=self.table, source=source, engine=settings)
         return assembly.spark_engine(ingest, self.log, context)
+
+    def _has_newest_jobs(self) -> bool:
+        """Return whether no batch is in the table or recorded that Spark ran after the newest job."""
+        newest, pipeline = self.log.newest_attempted(), self.log.pipeline()
+        if newest < 0 or pipeline is None:
+            return newest >= 0
+        if any(seq > newest for seq in self.log.tail().committed):
+            return False
+        storage = store_of(self.table, self.storage_conn_id).storage
+        return probe(self.table, pipeline.pipeline, (None, -1), storage).newest_batch < newest
 
     def scope_runner(self) -> ScopeRunner:
         """Return an engine that reads and closes batches; it runs none."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _R = TypeVar("_R", bound="Record")
 _NUMBER = re.compile(r"\d{20}")
+_ATTEMPT = re.compile(r"(\d{20})\.\d+")
 
 
 class CheckpointLog:
@@ -265,9 +266,10 @@ class CheckpointLog:
             )
         return attempts
 
-    def has_attempts(self) -> bool:
-        """Return whether any batch was ever run as a job."""
-        return bool(self.storage.names(self._path("attempts")))
+    def newest_attempted(self) -> int:
+        """Return the newest batch that was run as a job; -1 if none ever was."""
+        matches = map(_ATTEMPT.match, self.storage.names(self._path("attempts")))
+        return max((int(match[1]) for match in matches if match), default=-1)
 
     # ---- taken_over/ -----------------------------------------------------------------------------
 

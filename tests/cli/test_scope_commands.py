@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -379,6 +380,32 @@ def test_a_pipeline_without_open_jobs_goes_on_with_spark_after_an_empty_transact
     assert DeltaTable(world.table).transaction_version(pipeline.pipeline) == 1
     assert again[1].endswith("there is nothing to accept\n")
     assert world.rows_are_those_of(1, 2, 3)
+
+
+def test_the_commands_for_batches_of_spark_after_those_of_jobs_need_no_name_of_the_engine(
+    world, scope, monkeypatch
+):
+    world.open()
+    world.land(1, 2, 3)
+    world.run()
+    monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: SparkOfFlights())
+    scope("accept-table", world.table, "--engine", "spark", "--yes")
+    log = log_of(world)
+    pipeline, newest = log.pipeline(), log.newest_offset()
+    assert pipeline
+    assert newest
+    log.put_offset(replace(newest, seq=2))
+
+    abandoned = scope("abandon", world.table, "2", "--yes")
+    status = scope("status", world.table)
+
+    assert (abandoned[0], status[0]) == (0, 0)
+    assert log.attempts(2) == []
+    assert DeltaTable(world.table).transaction_version(pipeline.pipeline) == 2
+    # Of a table that was created again, the newest record tells.
+    shutil.rmtree(world.table / "_delta_log")
+    monkeypatch.delenv("AIRFLOW_CONN_ADLA_SCOPE_DEFAULT")
+    assert scope("status", world.table)[2].startswith("TableGoneError")
 
 
 # ---- the page -------------------------------------------------------------------------------------------
