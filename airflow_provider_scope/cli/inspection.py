@@ -19,6 +19,7 @@ from airflow_provider_scope.cli.output import (
     facts_of,
     only_refresh,
     say,
+    set_batch,
     show_batches,
     show_error,
     span,
@@ -359,6 +360,8 @@ def show_plan(args: Namespace, ingest: Ingest, context: RunContext) -> None:
         say(report.why_nothing())
     _show_remainder(report)
     batches = (*preview.opened, *preview.new)
+    if preview.opened:
+        set_batch(preview.opened[0].seq)
     if args.read and batches:
         execution.engine = engine  # in place of the one that only looks
         _read(args, execution, batches[0], context)

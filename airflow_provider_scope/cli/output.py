@@ -10,6 +10,7 @@ import os
 import sys
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -39,6 +40,11 @@ _ADDRESS: ContextVar[Address] = ContextVar("address", default=Address())  # noqa
 def set_address(address: Address) -> None:
     """Set the pipeline that the running command is about, once more is known than its arguments say."""
     _ADDRESS.set(address)
+
+
+def set_batch(seq: int) -> None:
+    """Set the oldest open batch of that pipeline."""
+    set_address(replace(_ADDRESS.get(), batch=seq))
 
 
 def say(text: str = "") -> None:

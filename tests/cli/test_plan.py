@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.exceptions import BadRecordError
 from tests.crash.world import NOW_MS
 from tests.support.dbt_scope import DbtScope
 from tests.support.delta_engine import SOURCE
@@ -114,6 +116,19 @@ def test_an_open_batch_below_a_root_of_before_has_the_whole_command(desk, dag_fi
 
     assert said.err.startswith("CheckpointCorruptError: Batch 1 of file:///table/_checkpoint names file:///")
     assert "`airflow scope abandon /table 1`: the next run loads" in said.err
+
+
+def test_what_an_open_batch_holds_that_does_not_fit_has_the_whole_command(desk, dag_file, monkeypatch):
+    dag_file()
+    desk.loaded("a.parquet")
+    desk.vanished("b.parquet", 1)
+    desk.world.show("b.parquet")
+    error = BadRecordError("what", do="repair the file, and run `airflow scope abandon`")
+    monkeypatch.setattr(assembly, "rehearse", lambda *_: assembly.Findings((error,), (), (), None))
+
+    said = planned(desk, "ingest", "--read")
+
+    assert said.err.endswith("run `airflow scope abandon /table 1`\n")
 
 
 def test_nothing_new_says_why(desk, dag_file):
