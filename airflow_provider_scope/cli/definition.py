@@ -31,7 +31,7 @@ _NAMED = {
     "engine": Arg(
         ("--engine",),
         help="What runs the pipeline; the default is SCOPE if it ran jobs and Spark "
-        "committed nothing after them, otherwise Spark",
+        "committed nothing after them, or if Spark cannot read its store; otherwise Spark",
         choices=("spark", "scope"),
         default=None,
     ),

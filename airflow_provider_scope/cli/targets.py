@@ -25,6 +25,7 @@ from airflow_provider_scope.scope.fate import job_id
 from airflow_provider_scope.scope.submission import JobSettings
 from airflow_provider_scope.specs import Checkpoint, FileSource, SparkEngine
 from airflow_provider_scope.specs.ingest import Ingest
+from airflow_provider_scope.stores.kinds import kind_of
 from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.values import Window, counted, iso_time, window_of
 
@@ -85,9 +86,9 @@ class Target:
         )
 
     def engine(self) -> Engine:
-        """Return the engine that is named. Without a name it is SCOPE if the newest batches were jobs."""
+        """Return the engine that is named. Without a name it is SCOPE if jobs run the batches."""
         is_spark = self.engine_name == "spark" or isinstance(self.log, IntervalLog)  # SCOPE has no intervals
-        if not is_spark and (self.engine_name == "scope" or self._has_newest_jobs()):
+        if not is_spark and (self.engine_name == "scope" or self._is_of_jobs()):
             return self.scope_runner()
         context = _context(self.storage_conn_id)
         # What a command commits is empty, and any Spark can do it.
@@ -96,8 +97,10 @@ class Target:
         ingest = Ingest(delta_location=self.table, source=source, engine=settings)
         return assembly.spark_engine(ingest, self.log, context)
 
-    def _has_newest_jobs(self) -> bool:
-        """Return whether no batch is in the table or recorded that Spark ran after the newest job."""
+    def _is_of_jobs(self) -> bool:
+        """Return whether jobs run the batches: Spark cannot, or committed nothing after the newest job."""
+        if not all(kind_of(uri).is_for_spark for uri in (self.table, self.log.location)):
+            return True
         newest, pipeline = self.log.newest_attempted(), self.log.pipeline()
         if newest < 0 or pipeline is None:
             return newest >= 0

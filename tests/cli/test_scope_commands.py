@@ -18,6 +18,7 @@ from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     JobRunningError,
+    UnknownRowsError,
 )
 from airflow_provider_scope.protocol.records import Attempt, Settlement
 from airflow_provider_scope.scope.fate import job_id
@@ -406,6 +407,22 @@ def test_the_commands_for_batches_of_spark_after_those_of_jobs_need_no_name_of_t
     shutil.rmtree(world.table / "_delta_log")
     monkeypatch.delenv("AIRFLOW_CONN_ADLA_SCOPE_DEFAULT")
     assert scope("status", world.table)[2].startswith("TableGoneError")
+
+
+def test_a_table_where_spark_cannot_read_is_accepted_before_its_first_job(world, scope):
+    world.open()
+    world.land(1)
+    location = "adl://acme.azuredatalakestore.net/delta/flights"
+    rows = pa.table({"id": [9], "source_file_uri": ["other"]})
+    write_deltalake(world.table, rows)
+    with pytest.raises(UnknownRowsError):
+        world.run(delta_location=location)
+
+    code, _, err = scope("accept-table", location, "--yes")
+    world.run(delta_location=location)
+
+    assert (code, err) == (0, "")
+    assert world.rows() == {1: 1, 101: 1, 9: 1}
 
 
 # ---- the page -------------------------------------------------------------------------------------------
