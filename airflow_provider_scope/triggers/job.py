@@ -251,7 +251,7 @@ class Looks:
             if seconds > 0 and job_id not in self._asked:
                 await asyncio.sleep(seconds)  # for a trigger that has just begun, there is no hurry
             if seconds <= 0 or job_id not in self._asked:
-                self._asked = set(self.names)
+                self._asked = {job_id, *self.names}  # another trigger of the job may have left
                 try:
                     self._result = await asyncio.to_thread(self.jobs.get_jobs, sorted(self._asked))
                 except ScopeProviderError as err:

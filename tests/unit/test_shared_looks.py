@@ -104,6 +104,24 @@ def test_each_trigger_is_told_of_its_own_job(manager: ResourceManager) -> None:
     assert job_trigger._LOOKS == {} or all(not looks for looks in job_trigger._LOOKS.values())
 
 
+def test_a_trigger_goes_on_when_another_one_of_its_job_has_fired(manager: ResourceManager) -> None:
+    async def wait() -> list[dict[str, Any]]:
+        first, second = a_trigger(1), a_trigger(1)
+        first.deadline = time.time() + INTERVAL / 2
+        waiting = asyncio.create_task(event_of(second))
+        events = [await event_of(first)]
+        asked = len(manager.requests)
+        async with asyncio.timeout(60):
+            while len(manager.requests) < asked + 2 and not waiting.done():  # noqa: ASYNC110 - as above
+                await asyncio.sleep(INTERVAL / 10)
+        manager.ended = {"job-1"}
+        return [*events, await waiting]
+
+    first, second = asyncio.run(wait())
+
+    assert (first["status"], second["status"]) == ("deadline", "succeeded")
+
+
 def test_a_manager_that_fails_is_asked_once_for_all_that_wait(
     manager: ResourceManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
