@@ -235,13 +235,16 @@ def _key() -> bytes:
 
 def _connect(path: Path) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    folder = os.open(path.parent, os.O_PATH)
     try:
-        connection.connect(str(path))
+        connection.connect(f"/proc/self/fd/{folder}/{path.name}")  # a socket's path has at most 108 bytes
     except OSError as err:
         connection.close()
         if err.errno not in (errno.ENOENT, errno.ECONNREFUSED):
             raise
         return None
+    finally:
+        os.close(folder)
     with connection:
         number = fcntl.fcntl(connection, fcntl.F_DUPFD_CLOEXEC, _FIRST_NUMBER)
     return socket.socket(fileno=number)

@@ -158,9 +158,11 @@ class Server:
     def __enter__(self) -> Self:
         mask, new = os.umask(0o077), self.path.with_suffix(f".{os.getpid()}")
         new.unlink(missing_ok=True)
+        folder = os.open(new.parent, os.O_PATH)
         try:
-            self._listener.bind(str(new))
+            self._listener.bind(f"/proc/self/fd/{folder}/{new.name}")  # a path has at most 108 bytes
         finally:
+            os.close(folder)
             os.umask(mask)
         self._inode = new.lstat().st_ino
         self._listener.listen()

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -398,6 +399,26 @@ with socket.socket(socket.AF_UNIX) as listener:
     number = subprocess.check_output([sys.executable, "-c", script], cwd=tmp_path, text=True)
 
     assert int(number.split()[-1]) > 9
+
+
+def test_the_folder_of_the_servers_may_have_a_longer_name_than_a_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setenv("PYSPARK_GATEWAY_SECRET", "-")
+    path = tmp_path / ("long" * 30) / "s"
+    path.parent.mkdir()
+
+    with lender.Server(SimpleNamespace(_jvm=None), path, 600, "dag.task") as running:  # type: ignore[arg-type]
+        connection = server._connect(path)
+        assert connection
+        with connection:
+            running._start(running._listener.accept()[0])
+            connection.sendall(b"{}\n")
+            welcome = json.loads(connection.makefile().readline())
+
+    assert welcome == {"port": 1, "token": "-", "conf": {}}
+    assert server._connect(path) is None
 
 
 @pytest.mark.parametrize(
