@@ -79,19 +79,25 @@ class OpenTable:
 
 
 @contextmanager
-def open_table(location: str, storage: Storage, *, since: int | None = None) -> Iterator[OpenTable | None]:
+def open_table(
+    location: str, storage: Storage, *, since: int | None = None, at: int | None = None
+) -> Iterator[OpenTable | None]:
     """Open a table; None if there is none.
 
     :param location: Canonical URI of the table.
     :param storage: Where it is.
     :param since: The oldest version whose commit is needed; None: only the newest state is needed.
+    :param at: The version to open; None is the newest one. If the log no longer tells it, there is no table.
     :raises TableUnreadableError: The log could not be read. That never means "no table".
     """
+    if at is not None and not _listed(storage, location, at).tells(at):
+        yield None
+        return
     if is_in_place(location):
-        yield _open(location, Path(local_path(location)))
+        yield _open(location, Path(local_path(location)), at)
         return
     with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-log-") as folder:
-        is_copied = _copy(storage, location, Path(folder), since)
+        is_copied = _copy(storage, location, Path(folder), since, at)
         yield _open(location, Path(folder)) if is_copied else None
 
 
@@ -222,10 +228,10 @@ def unreadable(location: str, err: object, do: str = "") -> TableUnreadableError
     )
 
 
-def _open(location: str, path: Path) -> OpenTable | None:
+def _open(location: str, path: Path, at: int | None = None) -> OpenTable | None:
     for _ in range(LISTING_TRIES):
         try:
-            table = OpenTable(DeltaTable(str(path)), path)
+            table = OpenTable(DeltaTable(str(path), version=at), path)
         except TableNotFoundError as err:
             # deltalake says "not found" for "no access" as well, so we list the log ourselves.
             if not _has_log(_names(location, path)):
@@ -321,6 +327,10 @@ class _Log:
         existing = {*self.commits}
         return next((version for version in range(first, self.newest + 1) if version not in existing), None)
 
+    def tells(self, version: int) -> bool:
+        """Check whether these files tell the state of a version, which is to be the newest one."""
+        return self.newest == version and self.missing_from(self.checkpoint + 1) is None
+
 
 def _log_of(names: Sequence[str]) -> _Log:
     # Nearly all names are those of commits, and there may be 10,000.
@@ -339,24 +349,26 @@ def _log_of(names: Sequence[str]) -> _Log:
     return _Log(tuple(commits), newest, whole.get(newest, ()), bool(commits) or _has_log(names))
 
 
-def _listed(storage: Storage, location: str) -> _Log:
+def _listed(storage: Storage, location: str, at: int | None = None) -> _Log:
     """List a log, again as long as a commit is missing: a listing in pages is not of one moment.
 
+    :param at: The last version that counts; None: all do.
     :raises TableUnreadableError: It could not be listed, or it has files and neither commit nor checkpoint.
     """
     for _ in range(LISTING_TRIES):
         try:
-            log = _log_of(storage.names(f"{location}/_delta_log"))
+            names = storage.names(f"{location}/_delta_log")
+            log = _log_of([name for name in names if at is None or name[:20] <= f"{at:020}"])
         except StorageError as err:
             raise unreadable(location, err) from err
         if log.missing_from(log.checkpoint + 1) is None:
             break
-    if log.is_log and log.newest < 0:
+    if at is None and log.is_log and log.newest < 0:
         raise unreadable(location, "it holds neither a commit nor a checkpoint")
     return log
 
 
-def _copy(storage: Storage, location: str, folder: Path, since: int | None) -> bool:
+def _copy(storage: Storage, location: str, folder: Path, since: int | None, at: int | None) -> bool:
     """Copy the needed files of a log, all of them from one listing.
 
     :return: False if there is no table.
@@ -364,7 +376,7 @@ def _copy(storage: Storage, location: str, folder: Path, since: int | None) -> b
     """
     target = folder / "_delta_log"
     for _ in range(LISTING_TRIES):
-        log = _listed(storage, location)
+        log = _listed(storage, location, at)
         if log.newest < 0:
             return False
         missing_file = _copy_files(storage, location, target, log, since)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.delta.schema import Struct, of_delta
 from airflow_provider_scope.exceptions import (
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 
 def struct(*columns: tuple[str, Any]) -> dict[str, Any]:
-    return {"type": "struct", "fields": [{"name": n, "type": t, "nullable": True} for n, t in columns]}
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in columns]
+    return {"type": "struct", "fields": fields}
 
 
 def schema(*columns: tuple[str, Any]) -> Struct:
@@ -337,7 +338,7 @@ def test_a_dict_with_a_table_and_no_cursor_is_a_feed() -> None:
     ("start", "nothing", "refused"),
     [
         (1, "", ""),
-        (2, "is at version 1, before version 2", ""),  # the next one: that of a load that is taken over
+        (2, "up to version 1, before version 2", ""),  # the next one: that of a load that is taken over
         (3, "", "source.start_version is 3, and the newest version of file:.* is 1"),
     ],
 )
@@ -368,6 +369,112 @@ def test_a_first_load_may_begin_at_the_next_version_and_not_behind_it(
         assert (found.first, found.last, found.location) == (1, 1, f"file://{tmp_path}/src")
         assert found.first_ms == found.last_ms
         assert found.first_ms is not None
+
+
+class CleanedLog:
+    """A table whose first commits Delta has cleaned up: a checkpoint tells what they did."""
+
+    def __init__(self, folder: Path, actions: list[dict[str, Any]]) -> None:
+        self.written, self.time = folder / "written", 0
+        self.commit(*actions)
+        self.commit()
+        DeltaTable(self.written).create_checkpoint()
+        self.path(0).unlink()
+
+    def path(self, version: int) -> Path:
+        return self.written / "_delta_log" / f"{version:020}.json"
+
+    def commit(self, *actions: dict[str, Any]) -> None:
+        path = self.path(self.time)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        info = {"commitInfo": {"timestamp": self.time, "operation": "WRITE"}}
+        path.write_text("\n".join(map(json.dumps, [info, *actions])))
+        self.time += 1
+
+    def source(self, name: str, **start: Any) -> ChangeRows:
+        """Return its feed, read under a name; the table stays there."""
+        folder = self.written.with_name(name)
+        if not folder.exists():
+            self.written.rename(folder)
+        spec = CdfSource(table=f"file://{folder}", **start)
+        source = ChangeRows(
+            spec=spec, place="here", storage=LocalStorage(), goes_by_keys=True, goes_by_names=True
+        )
+        source.read_source_log()
+        return source
+
+
+def metadata(columns: dict[str, Any], **configuration: str) -> dict[str, Any]:
+    text = json.dumps(columns)
+    return {
+        "metaData": {
+            "id": "t",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": text,
+            "partitionColumns": [],
+            "configuration": configuration,
+        }
+    }
+
+
+PROTOCOL = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+FILE = {"path": "f", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
+WHEREVER = pytest.mark.parametrize("name", ["src", "a%20b"])  # read in place, and from a copy of the log
+
+
+@WHEREVER
+def test_a_feed_that_was_enabled_when_older_commits_were_cleaned_up_begins_there(
+    tmp_path: Path, name: str
+) -> None:
+    table = CleanedLog(tmp_path, [PROTOCOL, metadata(struct(("id", "integer"))), {"add": FILE}])
+    table.commit(metadata(struct(("id", "integer")), **{"delta.enableChangeDataFeed": "true"}))
+    table.commit()
+    DeltaTable(table.written).create_checkpoint()
+    report = RunReport(roots=("src",), now_ms=0)
+
+    found = table.source(name).slice_after(None, report)
+    assert found is not None
+    assert (found.first, found.last) == (2, 3)
+    assert "had rows before version 2" in report.warnings["earlier rows"]
+    with pytest.raises(ChangeFeedError, match="enabled only with version 2"):
+        table.source(name, start_version=1).slice_after(None, report)
+    assert table.source(name, end_version=1).slice_after(None, report) is None
+    assert report.nothing.endswith("is read up to version 1, before version 2")
+
+
+@WHEREVER
+@pytest.mark.parametrize(
+    ("after", "refusal"),
+    [
+        ([(1, "w")], "renames the column 'v' to 'w'"),
+        ([(2, "v")], "The name 'v' now stands for another column"),
+        ([], "drops the column 'v'"),
+    ],
+)
+def test_columns_are_compared_though_the_commit_that_made_them_was_cleaned_up(
+    tmp_path: Path, name: str, after: list[tuple[int, str]], refusal: str
+) -> None:
+    def mapped(*columns: tuple[int, str]) -> dict[str, Any]:
+        fields = struct(("id", "integer"), *((column, "string") for _, column in columns))
+        for number, field in zip((0, *(n for n, _ in columns)), fields["fields"], strict=True):
+            ids = {"id": number + 1, "physicalName": f"c{number}"}
+            field["metadata"] = {f"delta.columnMapping.{key}": value for key, value in ids.items()}
+        on = {"delta.enableChangeDataFeed": "true", "delta.columnMapping.mode": "name"}
+        return metadata(fields, **on)
+
+    table = CleanedLog(tmp_path, [PROTOCOL, mapped((1, "v"))])
+    table.commit()
+    table.commit(mapped(*after))
+    source = table.source(name)
+    state = ChangeState(identifier="default", source="t", version=1, first=0)
+    report = RunReport(roots=("src",), now_ms=0)
+    if "stands for" not in refusal:
+        found = source.slice_after(state.encode(), report)
+        assert found is not None
+        assert (found.first, found.last) == (2, 2)  # and not with the version that changes the columns
+        state = replace(state, version=2)
+    with pytest.raises(ChangeFeedError, match=refusal):
+        source.slice_after(state.encode(), report)
 
 
 # ---- when a feed may be lost before it is loaded -----------------------------------------------------

@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from deltalake.exceptions import DeltaError
-
 from airflow_provider_scope.delta.commit import explaining_damage, path_of
 from airflow_provider_scope.delta.log import open_source, open_table, read_commit, table_columns
 from airflow_provider_scope.delta.schema import evolve
@@ -24,6 +22,7 @@ from airflow_provider_scope.values import VersionSlice
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from airflow_provider_scope.delta.log import OpenTable
     from airflow_provider_scope.delta.schema import Struct
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
@@ -36,6 +35,17 @@ if TYPE_CHECKING:
 
 
 _COMMIT = re.compile(r"\d{20}\.json")
+
+
+def _metadata_of(opened: OpenTable) -> Metadata:
+    metadata = opened.delta.metadata()
+    return feed_state.Metadata.of(
+        {
+            "id": metadata.id,
+            "configuration": metadata.configuration,
+            "schemaString": opened.delta.schema().to_json(),
+        }
+    )
 
 
 def of_run(spec: CdfSource, ingest: Ingest, log: CheckpointLog, access: Access) -> ChangeRows:
@@ -88,15 +98,7 @@ class SourceLog:
         :raises SourceNotFoundError: There is no table.
         """
         with open_source(table, storage) as opened:
-            metadata = opened.delta.metadata()
-            parsed = feed_state.Metadata.of(
-                {
-                    "id": metadata.id,
-                    "configuration": metadata.configuration,
-                    "schemaString": opened.delta.schema().to_json(),
-                }
-            )
-            return cls(table, storage, opened.delta.version(), parsed)
+            return cls(table, storage, opened.delta.version(), _metadata_of(opened))
 
     def cleaned(self, oldest: int, argument: str) -> ChangeFeedError:
         """Return the error for versions that are older than the log.
@@ -131,27 +133,19 @@ class SourceLog:
 
     def metadata_before(self, commits: Sequence[SourceCommit]) -> Metadata | None:
         """Return the metadata before some versions; None if none of them changes it, or the log lacks it."""
-        if not any(commit.metadata for commit in commits):
+        change = next((commit for commit in commits if commit.metadata), None)
+        if change is None or change.version == 0:
             return None
-        for version in range(commits[0].version - 1, -1, -1):
-            commit = self.commit(version)
-            if commit is None:
-                return None
-            if commit.metadata:
-                return commit.metadata
-        return None
+        # Not by the commits before them: Delta cleans up the one that made the table, and has a checkpoint.
+        with open_table(self.table, self.storage, at=change.version - 1) as opened:
+            return None if opened is None else _metadata_of(opened)
 
     def has_rows_before(self, first: SourceCommit) -> bool:
         """Return whether the table had rows before a version; also true if the log no longer tells it."""
         if first.begins:
             return False
-        with open_table(self.table, self.storage, since=first.version - 1) as opened:
-            try:
-                if opened is not None:
-                    opened.delta.load_as_version(first.version - 1)
-                return opened is None or bool(opened.delta.file_uris())
-            except DeltaError:
-                return True
+        with open_table(self.table, self.storage, at=first.version - 1) as opened:
+            return opened is None or bool(opened.delta.file_uris())
 
     def commit(self, version: int) -> SourceCommit | None:
         """Return a commit; None if the log does not have it."""
@@ -301,8 +295,8 @@ class ChangeRows(Source):
         if first > end:
             report.nothing = f"0 changes: version {end} of {self.table} is loaded"
             if state is None:
-                begins = f"version {self.spec.start_version}" if self.start_ms is None else "start_timestamp"
-                report.nothing = f"0 changes: {self.table} is at version {end}, before {begins}"
+                begins = f"version {first}" if self.start_ms is None else "start_timestamp"
+                report.nothing = f"0 changes: {self.table} is read up to version {end}, before {begins}"
             return None
         commits = [self.source_log.needed(version) for version in range(first, end + 1)]
         metadata = self.source_log.metadata
@@ -475,7 +469,8 @@ class ChangeRows(Source):
                 raise self.source_log.cleaned(first, "start_timestamp")
         else:
             first = self.spec.start_version
-        start = feed_state.feed_start(history, self.source_log.metadata)
+        before = self.source_log.metadata_before(history)
+        start = feed_state.feed_start(history, self.source_log.metadata, before)
         if first is None:
             if start.first is None:
                 raise self.source_log.cleaned(history[0].version, "")

@@ -168,13 +168,18 @@ class FeedStart(NamedTuple):
     """The version that enabled the feed as it is now."""
 
 
-def feed_start(commits: Sequence[SourceCommit], newest: Metadata) -> FeedStart:
+def feed_start(
+    commits: Sequence[SourceCommit], newest: Metadata, before: Metadata | None = None
+) -> FeedStart:
     """Find where a first load may begin. Setting the property again, where it is set, changes nothing.
 
     :param commits: The newest versions, without a gap; all of them, or as many as the log still has.
     :param newest: The metadata of the last of them.
+    :param before: The metadata before the first of them that changes it; None if it is not known.
     """
-    has_feed: bool | None = None if any(commit.metadata for commit in commits) else newest.has_feed
+    has_feed: bool | None = before.has_feed if before else None
+    if not any(commit.metadata for commit in commits):
+        has_feed = newest.has_feed
     if commits and commits[0].version == 0:
         has_feed = False
     first = enabled = None
