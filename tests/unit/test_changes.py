@@ -442,6 +442,29 @@ def test_a_feed_that_was_enabled_when_older_commits_were_cleaned_up_begins_there
     assert report.nothing.endswith("is read up to version 1, before version 2")
 
 
+def test_a_snapshot_of_before_the_feed_is_refused_if_changes_lie_between(tmp_path: Path) -> None:
+    rows, report = pa.table({"id": [1]}), RunReport(roots=("src",), now_ms=0)
+    for _ in range(2):
+        write_deltalake(tmp_path / "src", rows, mode="append")
+    DeltaTable(tmp_path / "src").alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+
+    def snapshot_of(version: int) -> VersionSlice | None:
+        spec = CdfSource(table=f"file://{tmp_path}/src", full_load=True, end_version=version)
+        source = ChangeRows(spec=spec, place="here", storage=LocalStorage())
+        source.read_source_log()
+        return source.slice_after(None, report)
+
+    with pytest.raises(ChangeFeedError, match="was off from version 1 on") as caught:
+        snapshot_of(0)
+    assert "leave end_version=0 out, or set a later one" in str(caught.value)
+    assert snapshot_of(1)  # version 2 enables the feed, and changes nothing else
+    write_deltalake(tmp_path / "src", rows, mode="append")
+    DeltaTable(tmp_path / "src").restore(2)
+    with pytest.raises(ChangeFeedError, match="leave end_version=2 out") as caught:
+        snapshot_of(2)
+    assert "is a RESTORE" in str(caught.value)
+
+
 @WHEREVER
 @pytest.mark.parametrize(
     ("after", "refusal"),

@@ -300,8 +300,8 @@ class ChangeRows(Source):
             return None
         commits = [self.source_log.needed(version) for version in range(first, end + 1)]
         metadata = self.source_log.metadata
-        feed_state.check_range(self.table, commits, metadata.table, is_first=state is None)
         before = self.source_log.metadata_before(commits)
+        feed_state.check_range(self.table, commits, metadata.table, before, is_first=state is None)
         if state and self.goes_by_keys:
             feed_state.check_reused(self.table, before, commits)
         if state and self.goes_by_names:
@@ -365,8 +365,8 @@ class ChangeRows(Source):
             return None, []
         self._check_same(state)
         commits, metadata = self._commits_after(state.version), self.source_log.metadata
-        feed_state.check_range(self.table, commits, metadata.table)
         before = self.source_log.metadata_before(commits)
+        feed_state.check_range(self.table, commits, metadata.table, before)
         feed_state.cut(self.table, commits, before, max_commits=None, max_bytes=None)
         lag = feed_state.lag_of(commits)
         warnings = [feed_state.lag_warning(self.table, lag, metadata.kept, now_ms)]
@@ -387,7 +387,13 @@ class ChangeRows(Source):
         end, metadata = self._end(), self.source_log.metadata
         if self.needs_feed:
             self._check_feed()
-            feed_state.check_range(self.table, self._commits_after(end), metadata.table)
+            commits = self._commits_after(end)
+            metadata_before = self.source_log.metadata_before(commits)
+            try:
+                feed_state.check_range(self.table, commits, metadata.table, metadata_before)
+            except ChangeFeedError as err:
+                do = f"leave end_version={end} out, or set a later one: no load could go on after that one"
+                raise ChangeFeedError(err.what, kept=err.kept, do=do) from err
         at_ms = commit.time_ms if (commit := self.source_log.commit(end)) else None
         return VersionSlice(
             before=before,

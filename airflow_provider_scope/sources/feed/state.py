@@ -200,11 +200,19 @@ def version_at(commits: Sequence[SourceCommit], at_ms: int) -> int | None:
     return next((c.version for c in commits if c.time_ms is not None and c.time_ms >= at_ms), None)
 
 
-def check_range(table: str, commits: Sequence[SourceCommit], source: str, *, is_first: bool = False) -> None:
+def check_range(
+    table: str,
+    commits: Sequence[SourceCommit],
+    source: str,
+    before: Metadata | None = None,
+    *,
+    is_first: bool = False,
+) -> None:
     """Refuse versions of which the feed does not tell all changes.
 
     :param table: The table's name, for people.
     :param source: The id that it has.
+    :param before: The metadata before them; None if none of them changes it, or it is not known.
     :param is_first: Whether nothing is loaded yet.
     :raises ChangeFeedError: A version is a RESTORE, is of another table, or has no feed.
     """
@@ -225,7 +233,8 @@ def check_range(table: str, commits: Sequence[SourceCommit], source: str, *, is_
             )
         if commit.metadata and commit.metadata.table != source:
             raise recreated(table, commit.metadata.table, source)
-        if commit.metadata and not commit.metadata.has_feed:
+        before = commit.metadata or before
+        if before and not before.has_feed:
             raise ChangeFeedError(
                 f"The change data feed of {table} was off from version {commit.version} on: changes made "
                 "while it was off are not in it.",
