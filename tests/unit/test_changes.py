@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from airflow_provider_scope.delta.commit import DeltaCommit
 from airflow_provider_scope.delta.schema import Struct, of_delta
 from airflow_provider_scope.exceptions import (
     ChangeFeedError,
@@ -80,6 +81,25 @@ def test_a_first_load_begins_where_the_table_was_made_emptied_or_enabled_last(
     told: list[Any], first: int, expected: int | None
 ) -> None:
     assert feed_state.feed_start(commits(*told, first=first), ON).first == expected
+
+
+@pytest.mark.parametrize(
+    ("parameters", "has_metadata", "begins"),
+    [
+        ({"isV1SaveAsTableOverwrite": True, "isManaged": "false"}, False, True),
+        ({"isV1SaveAsTableOverwrite": True, "isDynamicPartitionOverwrite": True}, False, False),
+        ({"isV1SaveAsTableOverwrite": True, "isDynamicPartitionOverwrite": True}, True, False),  # mergeSchema
+        ({"isDynamicPartitionOverwrite": "true"}, False, False),
+        ({"isDynamicPartitionOverwrite": True}, True, True),  # REPLACE TABLE in a session of that mode
+        (None, True, True),
+    ],
+)
+def test_a_table_of_which_some_partitions_were_replaced_has_its_other_rows(
+    parameters: Any, has_metadata: bool, begins: bool
+) -> None:
+    info = {"operation": "CREATE OR REPLACE TABLE AS SELECT", "operationParameters": parameters}
+    actions = [{"commitInfo": info}, *([metadata(struct(("id", "integer")))] if has_metadata else [])]
+    assert SourceCommit.of(DeltaCommit(2, actions)).begins == begins
 
 
 def test_the_first_readable_version_is_where_the_feed_was_enabled_last() -> None:
@@ -463,6 +483,11 @@ def test_a_snapshot_of_before_the_feed_is_refused_if_changes_lie_between(tmp_pat
     with pytest.raises(ChangeFeedError, match="leave end_version=2 out") as caught:
         snapshot_of(2)
     assert "is a RESTORE" in str(caught.value)
+    DeltaTable(tmp_path / "src").create_checkpoint()
+    (tmp_path / "src" / "_delta_log" / f"{1:020}.json").unlink()
+    with pytest.raises(ChangeFeedError, match="leave end_version=0 out") as caught:
+        snapshot_of(0)
+    assert "no longer has version 1" in str(caught.value)
 
 
 @WHEREVER

@@ -387,9 +387,9 @@ class ChangeRows(Source):
         end, metadata = self._end(), self.source_log.metadata
         if self.needs_feed:
             self._check_feed()
-            commits = self._commits_after(end)
-            metadata_before = self.source_log.metadata_before(commits)
             try:
+                commits = self._commits_after(end)
+                metadata_before = self.source_log.metadata_before(commits)
                 feed_state.check_range(self.table, commits, metadata.table, metadata_before)
             except ChangeFeedError as err:
                 do = f"leave end_version={end} out, or set a later one: no load could go on after that one"

@@ -135,6 +135,8 @@ class SourceCommit:
     """Bytes of the files with its changes."""
     metadata: Metadata | None = None
     """The table's from this version on, if the commit changes it."""
+    is_partial: bool = False
+    """Whether it replaced only the partitions that have new rows, whatever its operation says."""
 
     @classmethod
     def of(cls, commit: DeltaCommit) -> SourceCommit:
@@ -145,18 +147,25 @@ class SourceCommit:
         moved = [*commit.of("add"), *commit.of("remove")]
         size = sum(int(file.get("size") or 0) for file in moved if file.get("dataChange"))
         time_ms = commit.info.get("inCommitTimestamp", commit.info.get("timestamp"))
+        # A `saveAsTable` in the dynamic mode; a statement replaces the table even in a session of that mode.
+        parameters = commit.info.get("operationParameters") or {}
+        is_dynamic, is_v1 = (
+            str(parameters.get(name)).lower() == "true"
+            for name in ("isDynamicPartitionOverwrite", "isV1SaveAsTableOverwrite")
+        )
         return cls(
             version=commit.version,
             operation=commit.operation,
             time_ms=None if time_ms is None else int(time_ms),
             size_bytes=sum(int(file.get("size") or 0) for file in commit.of("cdc")) or size,
             metadata=None if commit.metadata is None else Metadata.of(commit.metadata),
+            is_partial=is_dynamic and (is_v1 or commit.metadata is None),
         )
 
     @property
     def begins(self) -> bool:
         """Whether the table then has no rows but those of this version."""
-        return self.version == 0 or self.operation.upper().startswith(_BEGINS)
+        return self.version == 0 or (self.operation.upper().startswith(_BEGINS) and not self.is_partial)
 
 
 class FeedStart(NamedTuple):
