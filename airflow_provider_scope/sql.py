@@ -17,6 +17,14 @@ _TOKEN = re.compile(
 )
 
 
+_ALL_COLUMNS = re.compile(r"\s*select\s+\*\s*(,((?!\bfrom\b).)*)?\bfrom\s+@data\b", re.DOTALL | re.IGNORECASE)
+
+
+def takes_all_columns(sql: str) -> bool:
+    """Check whether a SELECT begins with all columns of ``@data``, whatever their names are."""
+    return _ALL_COLUMNS.match(sql) is not None
+
+
 def over_view(sql: str, view: str) -> str:
     """Replace ``@data`` in a SELECT by the name of a view; quoted text and comments stay.
 

@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_scope.exceptions import InputError, SqlError
 from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.specs.ingest import check_select
-from airflow_provider_scope.sql import over_view, words
+from airflow_provider_scope.sql import over_view, takes_all_columns, words
 
 
 @pytest.mark.parametrize(
@@ -151,3 +151,20 @@ def test_columns_of_paths_and_rescued_data_are_columns_of_the_select() -> None:
 
     assert source.declared_columns is not None
     assert check_select("SELECT id, D, _rescued FROM @data", source.declared_columns) is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "takes_all"),
+    [
+        ("SELECT * FROM @data", True),
+        ("\n select *\n from @DATA\n where v > 0;", True),
+        ("SELECT *, upper(v) AS u FROM @data JOIN t USING (id)", True),
+        ("SELECT id, v FROM @data", False),
+        ("SELECT id * 2 AS id FROM @data", False),
+        ("SELECT * FROM (SELECT id, w AS v FROM @data)", False),
+        ("SELECT *, 1 AS one FROM (SELECT id, w AS v FROM @data)", False),
+        ("SELECT id, w AS v FROM (SELECT * FROM @data)", False),
+    ],
+)
+def test_a_select_of_all_columns_is_known_by_its_beginning(sql: str, takes_all: bool) -> None:
+    assert takes_all_columns(sql) == takes_all

@@ -15,6 +15,7 @@ from airflow_provider_scope.protocol.report import READ, REMAINING, RunReport
 from airflow_provider_scope.protocol.source import OneSlice, Source
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.specs.ingest import SELECT_ALL
+from airflow_provider_scope.sql import takes_all_columns
 from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.validation import instant_ms
 from airflow_provider_scope.values import VersionSlice
@@ -57,7 +58,7 @@ def of_run(spec: CdfSource, ingest: Ingest, log: CheckpointLog, access: Access) 
         storage=access.store(spec.table).storage,
         needs_feed=not isinstance(ingest.write, Replace),
         goes_by_keys=goes_by_keys,
-        goes_by_names=goes_by_keys and ingest.sql == SELECT_ALL,
+        goes_by_names=goes_by_keys and takes_all_columns(ingest.sql),
         check_columns=_column_check(spec, ingest, access),
     )
 
