@@ -462,6 +462,28 @@ def test_a_feed_that_was_enabled_when_older_commits_were_cleaned_up_begins_there
     assert report.nothing.endswith("is read up to version 1, before version 2")
 
 
+@pytest.mark.parametrize("full_load", [True, False])
+def test_a_batch_that_is_still_to_run_is_refused_if_the_source_was_set_back(
+    tmp_path: Path, full_load: bool
+) -> None:
+    rows, feed = pa.table({"id": [1]}), {"delta.enableChangeDataFeed": "true"}
+    for _ in range(2):
+        write_deltalake(tmp_path / "src", rows, mode="append", configuration=feed)
+    spec = CdfSource(table=f"file://{tmp_path}/src", full_load=full_load)
+    source = ChangeRows(spec=spec, place="here", storage=LocalStorage())
+    source.read_source_log()
+    planned = source.slice_after(None, RunReport(roots=("src",), now_ms=0))
+    assert planned is not None
+    write_deltalake(tmp_path / "src", rows, mode="append")
+    source.check_planned(replace(planned, last=2, last_ms=None))  # by a run that read the log later
+    for version in (1, 2):
+        (tmp_path / "src" / "_delta_log" / f"{version:020}.json").unlink()
+    source.read_source_log()
+
+    with pytest.raises(ChangeFeedError, match="its log was set back to an earlier version"):
+        source.check_planned(planned)
+
+
 def test_a_snapshot_of_before_the_feed_is_refused_if_changes_lie_between(tmp_path: Path) -> None:
     rows, report = pa.table({"id": [1]}), RunReport(roots=("src",), now_ms=0)
     for _ in range(2):

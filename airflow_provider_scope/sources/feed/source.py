@@ -254,11 +254,12 @@ class ChangeRows(Source):
         :param of: What the error says first if the table is another one.
         :raises ChangeFeedError: The source is another table, or has another history now.
         """
+        if planned.last > self.source_log.newest:
+            self.read_source_log()  # a run that read the log later may have planned it
         table = self.source_log.metadata.table
         if planned.source != table:
             raise feed_state.recreated(self.table, table, planned.source, of)
-        state = feed_state.state_of(planned)
-        feed_state.check_history(self.table, state, self.source_log.commit(state.version))
+        self._check_not_set_back(feed_state.state_of(planned))
 
     def read_source_log(self) -> None:
         """Read the source's log, up to its newest version.
@@ -433,16 +434,19 @@ class ChangeRows(Source):
         if state:
             if state.source != metadata.table:
                 raise feed_state.recreated(self.table, metadata.table, state.source)
-            if state.version > self.source_log.newest:
-                raise ChangeFeedError(
-                    f"The newest version of {self.table} is {self.source_log.newest}, but version "
-                    f"{state.version} was loaded before: its log was set back to an earlier version.",
-                    kept=feed_state.KEPT,
-                    do=f"restore the source's log; or {feed_state.START_OVER}",
-                )
-            # A run without new versions as well: a copy put back may have grown to the same number again.
-            feed_state.check_history(self.table, state, self.source_log.commit(state.version))
+            self._check_not_set_back(state)
         self._check_feed()
+
+    def _check_not_set_back(self, state: ChangeState) -> None:
+        if state.version > self.source_log.newest:
+            raise ChangeFeedError(
+                f"The newest version of {self.table} is {self.source_log.newest}, but version "
+                f"{state.version} was there before: its log was set back to an earlier version.",
+                kept=feed_state.KEPT,
+                do=f"restore the source's log; or {feed_state.START_OVER}",
+            )
+        # A run without new versions as well: a copy put back may have grown to the same number again.
+        feed_state.check_history(self.table, state, self.source_log.commit(state.version))
 
     def _check_identifier(self, identifier: str, where: str) -> None:
         if identifier != self.spec.identifier:
