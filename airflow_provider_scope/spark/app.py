@@ -22,6 +22,7 @@ from airflow_provider_scope.failures import kind_of, passing_advice
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.sources import PARTS
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
+from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.spark import log_stores, rehearsal, server, settings, storage, user_sql
 from airflow_provider_scope.spark import plan as plans
@@ -223,10 +224,11 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
         try:
             return _reader(plan).commit(plan, target, transaction, rows)
         except MergeKeyError as err:
-            err.do += (
-                ". After the source is corrected, abandon the batch with `airflow scope abandon`: it reads "
-                "what it was logged with, and the next run what is there then"
-            )
+            if not isinstance(plan.source, CdfSource):  # whose next run reads the same versions
+                err.do += (
+                    ". After the source is corrected, abandon the batch with `airflow scope abandon`: it "
+                    "reads what it was logged with, and the next run what is there then"
+                )
             raise
 
     return commit_once(plan, target.log, entry, attempt)

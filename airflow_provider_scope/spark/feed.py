@@ -184,7 +184,10 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
         with _naming_causes(plan.changes.table, version_slice):
             return user_sql.write(plan, target, transaction, result, notes)
     changes = Net(target.spark, plan, entry, data, key)
-    with _with_ways_out(version_slice), ExitStack() as block:
+    with (
+        _with_ways_out(version_slice, is_by_commit=bool(plan.write.get("sequence_by"))),
+        ExitStack() as block,
+    ):
         net = changes.held(block)
         if not net.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
@@ -223,8 +226,11 @@ def _with_commit_time(data: DataFrame, plan: Plan) -> DataFrame:
 
 
 @contextmanager
-def _with_ways_out(version_slice: VersionSlice) -> Iterator[None]:
-    """Complete the advice of errors about a key or a column: the batch stays at its versions."""
+def _with_ways_out(version_slice: VersionSlice, *, is_by_commit: bool = False) -> Iterator[None]:
+    """Complete the advice of errors about a key or a column: the batch stays at its versions.
+
+    :param is_by_commit: Whether each commit counts by itself, so that a later one corrects nothing.
+    """
     try:
         yield
     except AnalysisException as err:
@@ -238,13 +244,15 @@ def _with_ways_out(version_slice: VersionSlice) -> Iterator[None]:
             "batch is committed, and then with the new one",
         ) from err
     except MergeKeyError as err:
-        raise MergeKeyError(
-            err.what,
-            kept=err.kept,
-            do=f"{err.do}. The batch is the {version_slice.text()}: a correction in the source comes with a "
-            "later version. To load both together, correct the source, and abandon the batch with `airflow "
-            "scope abandon`: the next batch goes up to the newest version",
-        ) from err
+        do = f"{err.do}. The batch is the {version_slice.text()}: a correction in the source comes with a "
+        do += "later version"
+        if not is_by_commit:
+            do += (
+                ". To load both together, correct the source, and abandon the batch with `airflow scope "
+                "abandon`: the next batch goes up to the newest version, without max_commits_per_batch and "
+                "max_bytes_per_batch"
+            )
+        raise MergeKeyError(err.what, kept=err.kept, do=do) from err
 
 
 _SELECT_ALL = re.compile(r"\s*select\s+\*\s+from\s+@data\s*", re.IGNORECASE)
