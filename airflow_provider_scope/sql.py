@@ -17,7 +17,7 @@ _TOKEN = re.compile(
 )
 
 
-_ALL_COLUMNS = re.compile(r"\s*select\s+\*\s*(,((?!\bfrom\b).)*)?\bfrom\s+@data\b", re.DOTALL | re.IGNORECASE)
+_ALL_COLUMNS = re.compile(r"\s*select\s+\*((?!\bfrom\b).)*\bfrom\s+@data\b", re.DOTALL | re.IGNORECASE)
 
 
 def takes_all_columns(sql: str) -> bool:

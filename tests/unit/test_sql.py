@@ -159,6 +159,7 @@ def test_columns_of_paths_and_rescued_data_are_columns_of_the_select() -> None:
         ("SELECT * FROM @data", True),
         ("\n select *\n from @DATA\n where v > 0;", True),
         ("SELECT *, upper(v) AS u FROM @data JOIN t USING (id)", True),
+        ("SELECT * EXCEPT (v) FROM @data", True),
         ("SELECT id, v FROM @data", False),
         ("SELECT id * 2 AS id FROM @data", False),
         ("SELECT * FROM (SELECT id, w AS v FROM @data)", False),
