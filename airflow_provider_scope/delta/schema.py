@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
 
-COMPUTED = ("delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
+IDENTITY = "delta.identity.start"
+COMPUTED = ("delta.generationExpression", IDENTITY, "CURRENT_DEFAULT")
 """Keys in the metadata of a column for which Delta computes the value if a row has none."""
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.delta.schema import (
     COMPUTED,
+    IDENTITY,
     Array,
     Evolution,
     Field,
@@ -22,7 +23,7 @@ from airflow_provider_scope.delta.schema import (
     text,
 )
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
-from airflow_provider_scope.spark.structs import of_table, paths_of, to_struct
+from airflow_provider_scope.spark.structs import of_table, paths_of, to_struct, without_metadata
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def fit_to_table(plan: Plan, rows: DataFrame, metadata: dict[str, Any] | None) -
         for column in evolution.columns.fields
         if (source := row_columns.get(column.name.lower()))
     ]
-    return rows.select(*values), evolution
+    return without_metadata(rows.select(*values)), evolution
 
 
 def needed_properties(rows: DataFrame, metadata: dict[str, Any], *, widens: bool = False) -> dict[str, str]:
@@ -169,6 +170,11 @@ def computed_columns(rows: DataFrame, metadata: dict[str, Any] | None) -> dict[s
         for key in COMPUTED
         if isinstance(expression := column.metadata.get(key), str)
     }
+
+
+def without_identities(columns: T.StructType) -> T.StructType:
+    """Leave out the columns for which only the table has values."""
+    return T.StructType([column for column in columns if IDENTITY not in column.metadata])
 
 
 def is_computed(column: T.StructField) -> bool:

@@ -127,6 +127,21 @@ def test_all_that_a_table_carries_stays(bench: Bench, of_somebody_else: Path, wr
         assert rows.select("number").distinct().count() == len(texts)
 
 
+def test_a_batch_without_rows_is_committed_to_a_table_with_an_identity(bench: Bench) -> None:
+    bench.spark.sql(
+        f"CREATE TABLE delta.`{bench.table}` (number BIGINT GENERATED ALWAYS AS IDENTITY, id BIGINT, "
+        "twice BIGINT GENERATED ALWAYS AS (id * 2)) USING delta"
+    )
+    file = bench.parquet("a.parquet", id=[1, 2])
+    bench.run(bench.batch(0, file), schema_evolution="add")
+    bench.run(bench.batch(1, file), fence=True)
+    bench.run(bench.batch(2, file, mode="overwrite", where="twice = 4"), fence=True, empties=True)
+
+    rows = bench.spark.read.format("delta").load(str(bench.table))
+    assert [(row.id, row.twice) for row in rows.collect()] == [(1, 2)]
+    assert DeltaTable(str(bench.table)).transaction_version(bench.plan.pipeline) == 2
+
+
 def test_a_refresh_with_other_columns_clusters_by_those_that_are_still_there(bench: Bench) -> None:
     columns, by = (
         "text STRING, s STRUCT<x: BIGINT>, `odd name` BIGINT, gone STRING",

@@ -44,6 +44,26 @@ def test_columns_are_matched_by_name_and_widened(bench):
     assert bench.rows() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
 
 
+def test_a_table_takes_no_length_and_no_default_of_a_table_that_the_select_joins(bench):
+    names = bench.folder / "names"
+    bench.spark.sql(
+        f"CREATE TABLE delta.`{names}` (id BIGINT, code VARCHAR(2), pair CHAR(2), text STRING DEFAULT 'here' "
+        "COMMENT 'for people') USING delta TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
+    )
+    bench.spark.sql(f"INSERT INTO delta.`{names}` VALUES (1, 'aa', 'aa', 'a')")
+    joined = f"SELECT d.id, code, pair, text FROM @data AS d LEFT JOIN delta.`{names}` AS n ON d.id = n.id"
+    bench.run(bench.batch(0, bench.parquet("a.parquet", id=[1])), sql=joined)
+    longer = bench.parquet("b.parquet", id=[2], code=["long"], pair=["b"], text=["b"])
+    bench.run(bench.batch(1, longer))
+
+    fields = json.loads(DeltaTable(str(bench.table)).schema().to_json())["fields"]
+    assert [field["metadata"] for field in fields] == [{}, {}, {}, {"comment": "for people"}]
+    assert bench.rows() == [
+        {"id": 1, "code": "aa", "pair": "aa", "text": "a"},
+        {"id": 2, "code": "long", "pair": "b", "text": "b"},
+    ]
+
+
 def test_declared_columns_make_the_table_and_must_stay(bench):
     file = bench.parquet("a.parquet", a=[1])
     bench.run(bench.batch(0, file), table_columns={"a": "decimal(21,2)"})
