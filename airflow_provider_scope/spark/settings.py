@@ -49,6 +49,9 @@ EXACT = {
         "TIMESTAMP_MICROS",
         "a time after 2262 would be written in a form (INT96) that other readers take for another time",
     ),
+    "spark.sql.parquet.datetimeRebaseModeInWrite": Setting(
+        "CORRECTED", "a date before 1582 or a time before 1900 would be another one for other readers"
+    ),
     "spark.sql.legacy.parquet.nanosAsLong": Setting(
         "true", "timestamps in nanoseconds, as pandas writes them, could not be read and checked"
     ),
@@ -60,6 +63,9 @@ EXACT = {
     ),
     "spark.sql.variable.substitute": Setting(
         "false", "a text or a name with ${…} would become a setting, or a variable of the machine"
+    ),
+    "spark.sql.parser.escapedStringLiterals": Setting(
+        "false", "a stored key with a quote or a backslash would not be found, and its row doubled"
     ),
     "spark.sql.readSideCharPadding": Setting("true", _WITHOUT_BLANKS),
     "spark.sql.legacy.charVarcharAsString": Setting("false", _WITHOUT_BLANKS),

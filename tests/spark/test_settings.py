@@ -194,6 +194,24 @@ def test_a_row_outside_of_the_range_that_is_replaced_is_an_error(bench, session)
     assert bench.rows() == [{"a": 1, "d": "mon"}]
 
 
+def test_a_key_with_a_quote_and_a_backslash_is_found(bench, session):
+    session(**{"spark.sql.parser.escapedStringLiterals": "true"})
+    write = {"kind": "merge", "strategy": "upsert", "primary_key": ["id"]}
+    for seq in range(2):
+        file = bench.parquet(f"{seq}.parquet", id=["a'b\\c"], n=[seq])
+        bench.run_plan(bench.batch(seq, file), write=write)
+
+    assert bench.rows() == [{"id": "a'b\\c", "n": 1}]
+
+
+def test_an_old_date_is_written_in_the_one_calendar_of_the_format(bench, session):
+    session(**{"spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY"})
+
+    bench.run_plan(bench.batch(0, bench.parquet("a.parquet", a=[dt.date(1200, 1, 1)])))
+
+    assert bench.rows() == [{"a": dt.date(1200, 1, 1)}]
+
+
 def test_a_dollar_in_a_select_or_in_a_name_is_a_dollar(bench, session):
     session(**{"spark.sql.variable.substitute": "true"})
     entry = bench.batch(0, bench.text("a.csv", "${env:HOME}\n1\n"))
