@@ -93,7 +93,7 @@ def _columns(spark: SparkSession, rows: list[Any], schema: str | T.StructType | 
         if schema is None:
             return spark.createDataFrame(rows).schema
         columns = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    except (PySparkException, TypeError, ValueError, AttributeError) as err:
+    except (PySparkException, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as err:
         raise InputError(
             f"The columns of data are not known: {short_cause(err)}", kept=KEPT, do=_SCHEMA
         ) from err

@@ -41,6 +41,7 @@ from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.settings import EXACT
 from airflow_provider_scope.spark.target import Target
+from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.write import for_plan, warning_of, write_from
 from airflow_provider_scope.stores.protocol import canonical_uri, open_storage
 from airflow_provider_scope.values import CursorSlice, RowSlice
@@ -113,6 +114,10 @@ def load(  # the arguments are the API
     if warning := warning_of(spec):
         warnings.warn(warning, stacklevel=2)
     _check_arguments(now, cursor, state)
+    # What the operator refuses of these: a cursor or a range that would take the place of all rows.
+    together = {"write": spec, "full_refresh": full_refresh}
+    source = None if cursor is None else TableSource(table=os.fspath(target), cursor=cursor)
+    capabilities.check(capabilities.TOGETHER, {**together, "source": source})
     table = canonical_uri(os.fspath(target))
     log_stores.use(spark, table)
     log = CheckpointLog(open_storage(table), f"{table}/_checkpoint")

@@ -7,6 +7,7 @@ import math
 import re
 from collections import namedtuple
 from datetime import UTC, datetime, timedelta, timezone
+from enum import IntEnum
 from itertools import cycle, zip_longest
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,8 @@ PLANNED_ANEW = {
 UPSERT = Merge(strategy="upsert", primary_key=["id"], hard_delete="gone")
 SCHEMA = "id bigint, text string, gone boolean"
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
+WEST = timezone(timedelta(hours=-5))
+Kind = IntEnum("Kind", "ONE")
 
 
 def rows(table: Path) -> list[dict[str, Any]]:
@@ -182,6 +185,8 @@ def test_without_a_schema_rows_are_read_by_their_names_and_times_have_to_be_awar
         ([{"a": 1}, {"a": "x"}], r"data\[0\]\.a is 1 \(int\)"),
         ([{"a": None}], "The columns of data are not known"),
         ([object()], "The columns of data are not known"),
+        ([{"a": Kind.ONE}], "The columns of data are not known"),
+        ([{"at": datetime.max.replace(tzinfo=WEST)}], "The columns of data are not known"),
     ):
         with pytest.raises(InputError, match=message):
             load(spark, data, tmp_path / "u")
@@ -209,6 +214,8 @@ def test_without_a_schema_rows_are_read_by_their_names_and_times_have_to_be_awar
             for state in (math.nan, {"a": {1, 2}}, {1: "x"}, [(1, 2)], "\ud800", {"at": DAY}, [math.inf])
         ],
         ([(1,)], {"schema": "id int", "state": lambda _: math.nan}, "cannot be kept as JSON"),
+        ([(1,)], {"schema": "id int", "write": Scd2(), "cursor": Cursor(column="id")}, "merge_key="),
+        ([(1,)], {"schema": "id int", "write": Replace(where="id = 1"), "full_refresh": True}, "refresh="),
     ],
 )
 def test_what_would_be_lost_is_refused(spark: Any, tmp_path: Path, data: Any, how: Any, message: str) -> None:
