@@ -30,6 +30,10 @@ _SPARK_NAMES = ("nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinit
 """Texts, in lower case, that Spark casts to floating values that are no numbers."""
 _ZONE_LETTERS = frozenset("XxZzVO")
 """Letters of a pattern that read a zone."""
+_VERBATIM = re.compile("'[^']*'")
+"""A part of a pattern that stands for itself."""
+_NANOSECONDS = re.compile("([^A-Za-z])S{7,}")
+"""A fraction with more digits than a timestamp has, and what is before it, in a pattern."""
 
 _DATE = r"\d{4,6}-\d\d?-\d\d?"
 _CLOCK = r"[ T]\d\d?:\d\d?(?::\d\d?(?:\.\d{1,6}0*)?)?"
@@ -179,10 +183,14 @@ def _floating(text: str, cast: str, kind: T.DataType, options: Mapping[str, str]
 
 def _is_decimal(text: str, cast: str, kind: T.DecimalType) -> str:
     scale = kind.scale
-    wider_cast = f"try_cast({text} AS decimal(38,{min(37, scale + 12)}))"
+    # With an exponent: how many digits the point has after it, but for zeros at the end.
+    mantissa = f"regexp_replace({text}, {literal('[eE].*|[^0-9.]')}, '')"
+    significant = f"trim(TRAILING '0' FROM replace({mantissa}, '.', ''))"
+    exponent = f"try_cast(substring_index(lower({text}), 'e', -1) AS int)"
+    digits = f"length({significant}) - length(substring_index({mantissa}, '.', 1)) - {exponent}"
     return (
         f"({cast} IS NOT NULL AND CASE"
-        f" WHEN {_contains_letter(text, 'e')} THEN coalesce({wider_cast} = {cast}, false)"
+        f" WHEN {_contains_letter(text, 'e')} THEN {significant} = '' OR {digits} <= {scale}"
         f" WHEN instr({text}, '.') = 0 OR length({text}) - instr({text}, '.') <= {scale} THEN true"
         rf" ELSE {text} RLIKE '^[^.]*\\.\\d{{0,{scale}}}0*\\s*$' END)"
     )
@@ -193,12 +201,21 @@ def _time(text: str, cast: str, kind: T.DataType, options: Mapping[str, str]) ->
     is_instant = isinstance(kind, T.TimestampType)
     if time.option in options:
         pattern = options[time.option]
-        value = f"try_to_timestamp({text}, {literal(pattern)})"
+        letters = _VERBATIM.sub("", pattern)
+        has_zone = not _ZONE_LETTERS.isdisjoint(letters)
+        instant = value = f"try_to_timestamp({text}, {literal(pattern)})"
+        is_exact = f"{value} IS NOT NULL"
         if not is_instant:
             value = f"CAST({value} AS {kind.simpleString()})"
-        elif zone and not _ZONE_LETTERS & set(pattern):
+        elif zone and not has_zone:
             value = f"to_utc_timestamp({value}, {literal(zone)})"
-        return Converted(value, f"{value} IS NOT NULL")
+        if isinstance(kind, T.DateType):
+            is_exact = f"{value} = {instant}"  # neither a time of day nor a zone is cut off
+        elif not is_instant and has_zone:
+            is_exact = "false"
+        if fraction := _NANOSECONDS.search(letters):
+            is_exact += f" AND NOT {_matches(text, f'{re.escape(fraction[1])}[0-9]{{6}}0*[1-9]')}"
+        return Converted(value, f"({is_exact})")
     is_clear = _matches(text, time.clear)
     if isinstance(kind, T.DateType):
         # Written out again it is the same text; a single digit for month or day is as clear.

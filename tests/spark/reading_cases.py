@@ -250,6 +250,13 @@ VALUES = [
     typed("decimal(10,2)", "1.50", Decimal("1.50"), "`decimal(10,2)`"),
     typed("decimal(10,2)", "1.500", Decimal("1.50"), "`decimal(10,2)`, further zeros"),
     typed("decimal(10,2)", "1.239", "v is not decimal(10,2)", "`decimal(10,2)`, more digits"),
+    typed("decimal(10,2)", "12.300e-1", Decimal("1.23"), "`decimal(10,2)`, an exponent"),
+    typed(
+        "decimal(10,2)",
+        "1.2300000000000002e1",
+        "v is not decimal(10,2)",
+        "`decimal(10,2)`, an exponent and more digits",
+    ),
     typed("decimal(10,2)", "1,5", "v is not decimal(10,2)", "`decimal(10,2)`, a comma", options={"sep": ";"}),
     typed(
         "decimal(10,2)", "-1.234,5", Decimal("-1234.50"), "the same, with `decimalSeparator`", options=COMMA
@@ -276,6 +283,20 @@ VALUES = [
         "the same, with `dateFormat`",
         options={"dateFormat": "dd.MM.yyyy"},
     ),
+    typed(
+        "date",
+        "2026-01-01 13:45",
+        "v is not date",
+        "with it, a time of day",
+        options={"dateFormat": "yyyy-MM-dd HH:mm"},
+    ),
+    typed(
+        "date",
+        "2026-01-01+14:00",
+        "v is not date",
+        "with it, a day of another zone",
+        options={"dateFormat": "yyyy-MM-ddXXX"},
+    ),
     typed("timestamp", "2026-01-01T12:00:00Z", NOON, "`timestamp`"),
     typed("timestamp", "2026-01-01 12:00", NOON, "`timestamp` without zone: UTC"),
     typed("timestamp", "2026-01-01 13:00:00+01:00", NOON, "`timestamp` of another zone"),
@@ -288,9 +309,23 @@ VALUES = [
     ),
     typed("timestamp", "12:30", "v is not timestamp", "`timestamp`, a time alone"),
     typed("timestamp", "2026-01-01 12:00:00.1234567", "v is not timestamp", "`timestamp`, a seventh digit"),
+    typed(
+        "timestamp",
+        "2026-01-01 12:00:00.123456789",
+        "v is not timestamp",
+        "the same, with `timestampFormat`",
+        options={"timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSSSS"},
+    ),
     typed("timestamp", "1767268800000", "v is not timestamp", "`timestamp`, a number"),
     typed("timestamp_ntz", "2026-01-01 12:00:00", WALL, "`timestamp_ntz`"),
     typed("timestamp_ntz", "2026-01-01 12:00:00Z", "v is not timestamp_ntz", "`timestamp_ntz`, a zone"),
+    typed(
+        "timestamp_ntz",
+        "2026-01-01 13:00+01:00",
+        "v is not timestamp_ntz",
+        "the same, with `timestampNTZFormat`",
+        options={"timestampNTZFormat": "yyyy-MM-dd HH:mmXXX"},
+    ),
     typed("boolean", "TRUE", True, "`boolean`"),  # noqa: FBT003
     typed("boolean", "maybe", "v is not boolean", "`boolean`, another word"),
 ]
