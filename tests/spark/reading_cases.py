@@ -405,6 +405,12 @@ JSON = [
     json("not JSON", "hello\n", "it is not JSON"),
     json("cut", '{"id":1,"na', "it is not JSON"),
     json("a text where a number is declared", '{"id":"x"}\n', "id is not int"),
+    json(
+        "a number too large for a tinyint",
+        '{"v":[-128]}\n{"v":[200]}\n',
+        "v is not array<tinyint>",
+        {"v": "array<tinyint>"},
+    ),
     json("a number with a fraction in an int", '{"id":1.5}\n', "id is not int"),
     json(
         "a number as text, as it stands in the file",

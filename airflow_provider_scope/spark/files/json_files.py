@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.files.formats import Source
 
-_AS_TEXT = (T.FloatType, T.DoubleType, T.DecimalType, T.DateType, T.TimestampType, T.TimestampNTZType)
-"""What Spark's parser changes: it rounds decimals, makes infinity of large numbers, and takes a number in a
-time for seconds. It gives the text of a number as it stands in the file."""
+_TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
+_AS_TEXT = (T.ByteType, T.FloatType, T.DoubleType, T.DecimalType, *_TIMES)
+"""What Spark's parser changes: it makes -56 of a tinyint 200, rounds decimals, makes infinity of large
+numbers, and takes a number in a time for seconds. It gives the text of a number as it stands in the file."""
 _TEXTS = (*_AS_TEXT, T.VarcharType, T.CharType)
 
 _PARSED, _TEXT, _WRONG = "_scope_parsed", "_scope_text", "_scope_wrong"
