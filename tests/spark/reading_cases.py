@@ -175,6 +175,7 @@ CSV = [
     ),
     csv("an empty field: NULL", "1,,Berlin\n", [(1, None, "Berlin")]),
     csv("a quoted empty field: an empty text", '1,"",Berlin\n', [(1, "", "Berlin")]),
+    csv("the same, of a varchar", '1,""\n2,\n', [(1, ""), (2, None)], {"i": "int", "v": "varchar(3)"}),
     csv("a quoted empty field that is not text: NULL", '"",A,Berlin\n', [(None, "A", "Berlin")]),
     csv("blanks around a number", " 1 ,A,B\n", [(1, "A", "B")]),
     csv("a NUL character", "1,A\0B,\0C\n", [(1, "A\0B", "\0C")]),
@@ -184,6 +185,7 @@ CSV = [
     ),
     csv("lines that end with CRLF", "1,A,B\r\n2,C,D\r\n", [(1, "A", "B"), (2, "C", "D")]),
     csv("bytes that are not UTF-8", b"1,caf\xe9,B\n", "not UTF-8"),
+    csv("the same, in a varchar", b"caf\xe9\n", "not UTF-8", {"v": "varchar(9)"}),
     csv(
         "the same, with their `encoding`",
         b"1,caf\xe9,B\n",

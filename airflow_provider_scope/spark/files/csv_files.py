@@ -430,7 +430,8 @@ def _typed(
     for field in columns:
         texts += [literal(field.name), quoted(field.name)]
         text = quoted(field.name)
-        if not isinstance(field.dataType, T.StringType):
+        is_text = isinstance(field.dataType, (T.StringType, T.VarcharType, T.CharType))
+        if not is_text:
             # Only a text can be empty and not NULL.
             text = f"nullif({text}, '')"
         converted = source.convert(text, field.dataType, field.name)
@@ -438,7 +439,7 @@ def _typed(
             fits[field.name] = f"({text} IS NULL OR coalesce({converted.is_exact}, false))"
         elif converted.is_exact:
             checks.append(formats.type_check(field, text, converted.is_exact))
-        if not source.has_checked_bytes and (source.rescued_from or not converted.is_exact):
+        if not source.has_checked_bytes and (source.rescued_from or is_text or not converted.is_exact):
             checks.append(text_files.encoding_check(field.name))
         values.append((field.name, converted.value))
     read = Records(rows, checks, record, values)
