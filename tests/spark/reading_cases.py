@@ -147,6 +147,13 @@ CSV = [
         PEOPLE,
         {"escape": "\\"},
     ),
+    csv(
+        "a quote of another kind, doubled",
+        "1,'it''s 5\"',B\n",
+        [(1, "it's 5\"", "B")],
+        PEOPLE,
+        {"quote": "'"},
+    ),
     csv("a field that ends in a backslash", '1,"C:\\dir\\",Berlin\n', [(1, "C:\\dir\\", "Berlin")]),
     csv("text after a closing quote", '1,"Al"ice,Berlin\n', STRAY_QUOTE),
     csv("a quote that is never closed", '1,Alice,"Berlin\n2,B,Rom\n', NOT_CLOSED),

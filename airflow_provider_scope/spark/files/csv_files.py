@@ -45,7 +45,6 @@ _STRICT = {
     "columnpruning": "false",  # it would count only the fields that the SELECT needs
     "enforceschema": "false",  # true takes columns by position, whatever the header says
     "nullvalue": _NO_TEXT,
-    "escape": '"',  # RFC 4180; Spark's backslash reads doubled quotes as two
     "unescapedquotehandling": "RAISE_ERROR",  # else `"a" b` is a value with quotes in it
     "maxcolumns": "200000",  # a record with more than Spark's 20,480 fields would fail its whole file
 }
@@ -94,7 +93,8 @@ def _reader_options(options: Mapping[str, str]) -> dict[str, str]:
     """
     not_of_spark = {name.lower() for name in CSV_OPTIONS}
     of_spark = {name: value for name, value in options.items() if name not in not_of_spark}
-    reader_options = {**_STRICT, **of_spark}
+    # RFC 4180: a quote is doubled. Spark's backslash reads two of them as two.
+    reader_options = {**_STRICT, "escape": options.get("quote", '"'), **of_spark}
     if csv_edges.has_edges(options):
         reader_options["header"] = "false"  # it is not the first line, or is looked for with the others
     if reader_options["escape"] == reader_options.get("quote", '"'):
