@@ -641,6 +641,12 @@ PARQUET = [
         {"v": "bigint"},
     ),
     parquet(
+        "the same, in another letter case",
+        {"v": pa.array([1767268800123456789], IDENTITY)},
+        [(1767268800123456789,)],
+        {"V": "bigint"},
+    ),
+    parquet(
         "nanoseconds inside another column",
         {"v": pa.array([[1767268800123456789]], pa.list_(IDENTITY))},
         "nanoseconds inside another column",

@@ -330,7 +330,7 @@ def _differences(shape: Shape, declared: T.StructType, source: Source) -> list[t
 
 def _holds(shape: Shape, field: T.StructField, file_field: T.StructField) -> bool:
     """Return whether a declared column holds all values of a column of some files."""
-    if field.name in shape.nanoseconds and isinstance(field.dataType, T.LongType):
+    if file_field.name in shape.nanoseconds and isinstance(field.dataType, T.LongType):
         return True  # declared as the number that it is in the file
     return _common(field.dataType, file_field.dataType) == bare_type(field.dataType)
 
