@@ -97,6 +97,15 @@ def test_files_of_unusual_names_are_read_once_each_and_no_others(
     assert len(rows) == len(files)
 
 
+@pytest.mark.parametrize(("kind", "content"), [("csv", "a\n1\n"), ("json", '{"a":"1"}\n')])
+def test_a_file_that_is_no_pattern_has_its_own_columns(bench: Any, kind: str, content: str) -> None:
+    """Hadoop takes the folder for a URI, once it looks for patterns."""
+    file = bench.text(f"10:30/[x].{kind}", content)
+    options = {"header": "true"} if kind == "csv" else {}
+
+    assert bench.read(bench.batch(0, file), format=kind, options=options) == [{"a": "1"}]
+
+
 # ---- compression -------------------------------------------------------------------------------------
 
 

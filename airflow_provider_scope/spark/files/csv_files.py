@@ -352,8 +352,7 @@ def columns_in_files(spark: SparkSession, entry: OffsetEntry, options: Mapping[s
     :raises BadFileError: The header has a name twice, or an empty one.
     """
     reader_options = _reader_options(options)
-    paths = listing.for_inference(entry.paths)
-    columns = spark.read.format("csv").options(**reader_options).load(paths).schema
+    columns = listing.for_inference(spark, "csv", entry.paths, reader_options).schema
     _check_header(spark, entry, reader_options, columns.names)
     return columns
 
@@ -372,7 +371,7 @@ def _check_header(
         return
     plain = {**options, "header": "false", "inferschema": "false"}
     for file in entry.files:
-        first = spark.read.format("csv").options(**plain).load(listing.for_inference([file.path])).first()
+        first = listing.for_inference(spark, "csv", [file.path], plain).first()
         header = [name or "" for name in first or ()]
         if header == [*names]:
             return

@@ -124,9 +124,8 @@ def columns_in_files(spark: SparkSession, entry: OffsetEntry, options: Mapping[s
     :raises BadFileError: Keys differ in letter case alone.
     """
     reader_options = {**options, **formats.PERMISSIVE}
-    paths = listing.for_inference(entry.paths)
     try:
-        columns = spark.read.format("json").options(**reader_options).load(paths).schema
+        columns = listing.for_inference(spark, "json", entry.paths, reader_options).schema
     except AnalysisException as err:
         error = _clashing_keys(spark, entry, reader_options) if err.getCondition() == _CLASH else None
         if error is None:
@@ -177,7 +176,7 @@ def _clashing_keys(
     session.conf.set("spark.sql.caseSensitive", "true")
 
     def keys(path: str) -> list[str]:
-        columns = session.read.format("json").options(**options).load(listing.for_inference([path])).schema
+        columns = listing.for_inference(session, "json", [path], options).schema
         return [".".join(path) for path in paths_of(columns)]
 
     paths = entry.paths

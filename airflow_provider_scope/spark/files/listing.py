@@ -108,10 +108,13 @@ def union(frames: Sequence[DataFrame]) -> DataFrame:
     return functools.reduce(lambda rows, frame: rows.unionByName(frame), frames)
 
 
-def for_inference(paths: Sequence[str]) -> list[str]:
-    """List the paths from which columns are inferred: all but those that ``load`` has to read alone."""
+def for_inference(
+    spark: SparkSession, kind: str, paths: Sequence[str], options: Mapping[str, str]
+) -> DataFrame:
+    """Let Spark infer columns: from all files but those that ``load`` has to read alone, or one of these."""
+    reader = spark.read.format(kind).options(**options)
     together = [_as_pattern(path) for path in paths if not _is_alone(path)]
-    return together or [*paths[:1]]
+    return reader.load(together) if together else reader.option("__globPaths__", "false").load(paths[0])
 
 
 def _is_on_disk(path: str) -> bool:
