@@ -141,6 +141,20 @@ def test_inferred_folders_are_texts_but_for_hints_however_files_are_cut_into_bat
     ]
 
 
+@pytest.mark.parametrize("cut", [1, 2])
+def test_hinted_folders_come_and_go_from_batch_to_batch(bench, cut):
+    names = ["a.csv", "d=2026-11-25/b.csv", "c.csv", "d=2026-11-26/d.csv"]
+    files = [bench.text(name, f"id\n{number}\n") for number, name in enumerate(names)]
+    hints = {"infers_columns": True, "schema_evolution": "add", "schema_hints": {"d": "date"}}
+    plan = {"format": "csv", "options": {"header": "true"}, "partition_columns": "infer", **hints}
+    batches = [bench.batch(seq, *files[seq * cut : (seq + 1) * cut]) for seq in range(4 // cut)]
+
+    bench.run_plan(*batches, **plan, missing_columns="null")
+
+    days = [None, dt.date(2026, 11, 25), None, dt.date(2026, 11, 26)]
+    assert [(row["id"], row["d"]) for row in bench.rows()] == [(str(i), day) for i, day in enumerate(days)]
+
+
 def test_inferred_folders_that_a_path_lacks_or_that_differ_in_case_are_refused(bench):
     files = [bench.text("d=1/a.json", '{"id":1}'), bench.text("b.json", '{"id":2}')]
     plan = {**JSON, "partition_columns": "infer"}

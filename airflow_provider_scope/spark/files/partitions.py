@@ -49,9 +49,13 @@ def inferred(plan: Plan, entry: OffsetEntry) -> Plan:
             do="name the folders alike; or declare the right ones in `partition_columns`",
         )
     hints = plan.hints
+    # A hint for which an earlier batch had no folder was a column of its files, without values.
+    hinted = {*hints} & {*names}
+    of_files = {name: kind for name, kind in (plan.inferred_columns or {}).items() if name not in hinted}
     types = {name: hints.pop(name, "string") for name in names}
     return replace(
         plan,
+        inferred_columns=of_files or None,
         source=replace(plan.files, partition_columns=types or None, schema_hints=hints or None),
     )
 
