@@ -153,6 +153,15 @@ def test_forms_go_together_with_rescued_data(bench):
     }
 
 
+def test_a_footer_is_known_without_its_quotes_however_many_fields_it_has(bench):
+    files = [bench.text("a.csv", '1,2\n"T","3"\n'), bench.text("b.csv", '3,4\n"T",5,6\n')]
+    plan = {"columns": {"a": "string", "b": "string"}, "options": {"footer": "T,.*"}}
+
+    rows = bench.read(bench.batch(0, *files), format="csv", **plan)
+
+    assert sorted((row["a"], row["b"]) for row in rows) == [("1", "2"), ("3", "4")]
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.loads) for seed in range(1, 9))])
 def test_lines_at_the_edges_are_left_out_wherever_spark_splits_the_files(bench, seed):
     chance = random.Random(seed)

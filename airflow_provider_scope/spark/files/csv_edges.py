@@ -58,6 +58,7 @@ def without_edges(
     :raises BadFileError: A file has not its header after the lines before it.
     """
     before, footer = lines_before_records(options), options.get(FOOTER.lower())
+    quote = options.get("quote", '"')
     in_file = Window.partitionBy(FILE).orderBy(START, _PLACE)
     numbered = rows.select("*", F.monotonically_increasing_id().alias(_PLACE)).select(
         *rows.columns,
@@ -79,7 +80,9 @@ def without_edges(
         if before and (header is None or _lower(header.fields or ()) != _lower(names)):
             shown = (header or last).line[:SHOWN]
             problems.append(Problem(file, _NO_HEADER, shown, HEADER_HINT))
-        if footer is not None and last[NUMBER] > before and re.fullmatch(footer, last.line.rstrip("\r\n")):
+        # Of a line that the parser has taken apart, quotes are gone.
+        line = last.line.rstrip("\r\n").replace(quote, "")
+        if footer is not None and last[NUMBER] > before and re.fullmatch(footer, line):
             footers[file] = last[NUMBER]
         texts = [row.line for row in of_file if row[NUMBER] < before or row[NUMBER] == footers.get(file)]
         if texts:
