@@ -529,6 +529,7 @@ def test_what_rescued_data_do_not_go_with_is_refused(changes: dict[str, Any], wo
             {"options_by_pattern": {"_de": {"skipRows": "1"}}, "options": {"header": "false"}},
             "set header='true'",
         ),
+        ({"options": {"charset": "utf_16le"}}, "set multiLine='true'"),
         ({"format": "xml"}, "from_xml"),
     ],
 )

@@ -550,6 +550,11 @@ def check_csv_options(argument: str, options: Mapping[str, Any]) -> None:
                 is_value = False
         if not is_value:
             raise validation.bad(f"{argument}[{name!r}]", value, expected)
+    encoding = next((options[name] for name in ("encoding", "charset") if name in options), "")
+    is_wide = str(encoding).upper().replace("_", "-").startswith(("UTF-16", "UTF-32"))
+    if is_wide and not options.keys() & {"multiline", "linesep"}:
+        do = "set multiLine='true': Spark ends a line in the middle of such a character otherwise"
+        raise validation.bad(f"{argument}['encoding']", encoding, "another encoding without multiLine", do)
     header = options.get("header", "false")
     if SKIP_ROWS.lower() in options and not (validation.is_deferred(header) or is_true(header)):
         do = "set header='true': the header shows that what is skipped before it is no record"
