@@ -540,6 +540,13 @@ def test_options_of_csv_files_that_are_not_certain_are_refused(changes: dict[str
     assert words in str(caught.value)
 
 
+def test_options_that_are_true_or_false_are_those_of_spark() -> None:
+    forms = {"_de": {"multiLine": True}, "_us": {}}
+    source = FileSource(**CSV_FILES, options={"header": True, "skipRows": 1}, options_by_pattern=forms)
+
+    assert source.options_of("a_de.csv")[1] == {"header": "true", "skiprows": 1, "multiline": "true"}
+
+
 def test_a_file_has_the_options_of_the_one_pattern_that_it_matches() -> None:
     source = FileSource(**CSV_FILES, options={"Header": "true", "sep": ","}, options_by_pattern=FORMS)
 

@@ -64,13 +64,21 @@ def _columns(argument: str, value: Any) -> Any:
     return value if value == INFER else columns_from(argument, value)
 
 
+def _options(argument: str, value: Any) -> Any:
+    validation.mapping(argument, value)
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: str(option).lower() if isinstance(option, bool) else option for name, option in value.items()
+    }
+
+
 def _by_pattern(argument: str, value: Any) -> Any:
     validation.mapping(argument, value)
-    if value is not None and not validation.is_deferred(value):
-        validation.patterns(argument, [*value], ending="csv")
-        for pattern, options in value.items():
-            validation.mapping(f"{argument}[{pattern!r}]", options)
-    return value
+    if not isinstance(value, Mapping):
+        return value
+    validation.patterns(argument, [*value], ending="csv")
+    return {pattern: _options(f"{argument}[{pattern!r}]", options) for pattern, options in value.items()}
 
 
 def _buffer(argument: str, value: Any) -> Any:
@@ -138,7 +146,7 @@ class FileSource(SourceSpec):
     columns: Annotated[Columns, _columns] | None = None
     schema_hints: Annotated[Columns, columns_from] | None = None
     partition_columns: Annotated[Columns, _columns] | None = None
-    options: Mapping[str, str] | None = None
+    options: Annotated[Mapping[str, str], _options] | None = None
     options_by_pattern: Annotated[Mapping[str, Mapping[str, str]], _by_pattern] | None = None
     max_files_per_trigger: Count | None = None
     max_bytes_per_trigger: Count | None = None
