@@ -531,6 +531,12 @@ def test_what_rescued_data_do_not_go_with_is_refused(changes: dict[str, Any], wo
         ),
         ({"options": {"charset": "utf_16le"}}, "set multiLine='true'"),
         ({"format": "xml"}, "from_xml"),
+        (
+            {"format": "text", "columns": None, "options": {"Encoding": "ISO-8859-1"}},
+            "write the files in UTF-8",
+        ),
+        ({"format": "text", "columns": {"n": "int"}}, "one column, a string"),
+        ({"format": "text", "columns": "n string, m string"}, "one column, a string"),
     ],
 )
 def test_options_of_csv_files_that_are_not_certain_are_refused(changes: dict[str, Any], words: str) -> None:

@@ -177,6 +177,7 @@ class FileSource(SourceSpec):
         self._check_hints()
         self._check_partitions()
         self._check_rescued()
+        self._check_text()
 
     def _options(self) -> dict[str, Mapping[str, Any]]:
         """Map each argument with options to them."""
@@ -213,6 +214,20 @@ class FileSource(SourceSpec):
         if of_lines and of_lines != by_pattern and self.rescued_data_column is not None:
             do = "leave one of the two out"
             raise validation.bad(argument, of_lines[-1], "other options with rescued_data_column", do)
+
+    def _check_text(self) -> None:
+        """Refuse what Spark's reader of text says nothing of and does not do: it gives lines in UTF-8."""
+        if self.format != "text":
+            return
+        for option, value in (self.options if isinstance(self.options, Mapping) else {}).items():
+            if _is_other_encoding(option.lower(), value):
+                do = "write the files in UTF-8; or format='csv' with quote='' and a `sep` that none has"
+                raise validation.bad(f"options[{option!r}]", value, "UTF-8 with format='text'", do)
+        kinds = [*self.columns.values()] if isinstance(self.columns, Mapping) else ["string"]
+        is_known = not any(map(validation.is_deferred, kinds))
+        if is_known and [kind.strip().lower() for kind in kinds] != ["string"]:
+            do = "leave it out, and take the column `value` apart in the SELECT"
+            raise validation.bad("columns", self.columns, "one column, a string, with format='text'", do)
 
     def options_of(self, path: str) -> tuple[str, dict[str, Any]]:
         """Choose the options of a file: those of all, and those of the pattern that it matches.
@@ -341,9 +356,14 @@ def _not_by_lines(option: str, value: Any) -> bool:
     """Return whether, with an option of the reader of JSON, a line may be no record of UTF-8."""
     if validation.is_deferred(value):
         return False
-    text = str(value).lower()
-    is_other_encoding = option in ("encoding", "charset") and text.replace("_", "-") not in ("utf-8", "utf8")
-    return is_other_encoding or (text != "false" and (option == "multiline" or option.startswith("allow")))
+    is_lax = option == "multiline" or option.startswith("allow")
+    return _is_other_encoding(option, value) or (is_lax and str(value).lower() != "false")
+
+
+def _is_other_encoding(option: str, value: Any) -> bool:
+    if option not in ("encoding", "charset") or validation.is_deferred(value):
+        return False
+    return str(value).lower().replace("_", "-") not in ("utf-8", "utf8")
 
 
 def _check_inferred(kind: str, options: Any) -> None:
