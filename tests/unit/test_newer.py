@@ -218,7 +218,10 @@ def state_of(*rows: dict[str, Any], rule: Cursor = RULE, **more: Any) -> CursorS
             "sqlite",
             "string",
             "it's",
-            "CAST(\"n\" AS TEXT) COLLATE BINARY >= 'it''s' OR \"n\" IS NULL",
+            (
+                "CAST(\"n\" AS TEXT) COLLATE BINARY >= 'it''s' OR \"n\" IS NULL"
+                " OR (SELECT encoding FROM pragma_encoding) <> 'UTF-8'"
+            ),
         ),
     ],
 )

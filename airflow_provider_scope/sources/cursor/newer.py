@@ -160,6 +160,7 @@ def question(
     elif database == "sqlite" and kind == "string":
         escaped = start.replace("'", "''")
         value, limit = f"CAST({name} AS TEXT) COLLATE BINARY", f"'{escaped}'"
+        or_condition += " OR (SELECT encoding FROM pragma_encoding) <> 'UTF-8'"
     else:
         return None  # it compares otherwise than Spark, or may hold NaN
     sign = ">=" if cursor.is_rising else "<="
