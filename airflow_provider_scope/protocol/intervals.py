@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError
@@ -116,9 +117,11 @@ def check_beside_intervals(
         return
     is_cursor = argument.startswith("cursor")
     # Of a text, only the column tells what it is.
-    number = f" (of a column of numbers, {last / 1000:.15g} without quotes)" if is_cursor else ""
+    day = datetime.fromtimestamp(last / 1000, UTC).date()
+    numbers = f" (of a column of numbers, {last / 1000:.15g} without quotes; of dates, {day!r})"
+    others = numbers if is_cursor else ""
     later = f"without {argument} at or after that time, " if argument else ""
-    begin = f"set {argument}={iso_time(last)!r} in the source{number}; or, " if argument else ""
+    begin = f"set {argument}={iso_time(last)!r} in the source{others}; or, " if argument else ""
     raise InputError(
         f"The table's intervals in {checkpoint} reach to {iso_time(last)}: {later}what they loaded would be "
         "loaded twice.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pendulum
@@ -367,6 +367,25 @@ def test_only_a_field_that_the_source_has_is_advised_beside_intervals(source, ad
     named = [name for name in ("starting_timestamp=", "cursor.initial_value=") if name in caught.value.do]
     assert named == ([advised] if advised else [])
     assert "checkpoint of its own: checkpoint=Checkpoint(location=" in caught.value.do
+
+
+@pytest.mark.parametrize(("hour", "first"), [(0, 3), (1, 3), (23, 3)])
+def test_dates_go_on_at_that_of_the_end_of_the_last_interval(hour: int, first: int) -> None:
+    """An interval that ends within a day has its date for the end of the dates, which it does not take."""
+    storage = MemoryStorage()
+    end = FIRST_OF_2013 + 2 * DAY + hour * 3_600_000
+    log = IntervalLog(storage, "file:///t/_checkpoint", Window(end - DAY, end))
+    log.put_pipeline(Pipeline(pipeline="p", table=None))
+    for day in (1, 2, 3, 4):
+        spec = TableSource(table="/t", cursor=Cursor(column="at", initial_value=date(2013, 1, day)))
+        if day >= first:
+            check_beside_intervals(storage, log.checkpoint, spec.begins_ms, replaces_table=False)
+            continue
+        with pytest.raises(InputError, match="would be loaded twice") as caught:
+            check_beside_intervals(
+                storage, log.checkpoint, spec.begins_ms, replaces_table=False, argument=spec.begins_by
+            )
+        assert "without quotes; of dates, datetime.date(2013, 1, 3))" in caught.value.do
 
 
 def test_a_table_with_intervals_is_not_replaced_as_a_whole() -> None:

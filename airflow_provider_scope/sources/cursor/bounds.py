@@ -39,12 +39,15 @@ class Bound(NamedTuple):
     def milliseconds(self) -> int | None:
         """Convert it to an instant that can be compared with an interval; None if it is none.
 
-        Numbers are unix seconds, and what has no zone is UTC: as an interval's ends become such values.
+        Numbers are unix seconds, and what has no zone is UTC: as an interval's ends become such values. A
+        date is the last millisecond of its day: an interval that ends within a day does not take it.
         """
         if self.kind == "number":
             number = _number(self)
             return None if number is None else int(number * 1000)
         moment = _instant(self)
+        if moment is not None and self.kind == "date":
+            moment += timedelta(days=1, milliseconds=-1)
         return None if moment is None else (moment - EPOCH) // timedelta(milliseconds=1)
 
     def beyond(self, other: Bound, func: str) -> bool:
