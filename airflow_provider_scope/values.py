@@ -434,7 +434,8 @@ class CursorSlice(WithoutFiles):
     def _ends(self) -> tuple[tuple[str, str | None], tuple[str, str | None]]:
         after = "after" if (self.first or "").startswith("open ") else "from"
         before = "up to" if (self.end or "").startswith("closed ") else "before"
-        return (after, self.first if self.before is None else None), (before, self.end)
+        begins_here = self.before is None or self.end is not None
+        return (after, self.first if begins_here else None), (before, self.end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.exceptions import CursorError, InputError, StorageError, TableGoneError
+from airflow_provider_scope.exceptions import (
+    CursorError,
+    InputError,
+    StorageError,
+    TableGoneError,
+    UnknownRowsError,
+)
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.spark import settings as core_settings
@@ -99,6 +105,51 @@ def test_ranges_may_share_an_end_that_only_one_of_them_has(source: Source) -> No
     again = pipe.run()
 
     assert (pipe.rows("n"), again.batches) == ([(2,), (3,), (4,), (5,)], [])
+
+
+def test_a_range_that_replaces_a_part_leaves_the_state_and_the_ranges_of_before(source: Source) -> None:
+    source.add(n=[1, 2, 3, 4, 5, 6])
+    source.pipe(initial_value=1, end_value=3).run()
+    pipe = source.pipe(initial_value=3)
+    pipe.run()
+    state = pipe.state()
+    part = {"kind": "replace", "where": "n >= 3 AND n < 5"}
+    source.pipe(initial_value=3, end_value=5, write=part).run(max_batches_per_run=None)
+    again = source.pipe(initial_value=1, end_value=3).run()
+    pipe.run()
+
+    assert (pipe.rows("n"), again.batches) == ([(1,), (2,), (3,), (4,), (5,), (6,)], [])
+    assert pipe.state() == state
+
+
+def test_ranges_of_two_columns_are_told_apart_and_a_column_has_any_letter_case(source: Source) -> None:
+    source.add(a=[1, 2, 9], b=[9, 9, 1])
+    source.pipe("a", initial_value=1, end_value=4).run()
+    with pytest.raises(CursorError, match="from 2 to 5 overlaps that from 1 to 4"):
+        source.pipe("A", initial_value=2, end_value=5).run()
+    pipe = source.pipe("b", initial_value=1, end_value=4)
+    pipe.run()
+
+    assert pipe.rows("a") == [(1,), (2,), (9,)]
+
+
+def test_an_interval_is_not_added_to_rows_of_others(source: Source) -> None:
+    source.add(n=[0, 10])
+    pipe = source.pipe()
+    write_deltalake(str(pipe.table), pa.table({"n": [0, 10]}))
+    with pytest.raises(UnknownRowsError, match="holds rows, and there is no record"):
+        pipe.run(window=Window(0, 3_600_000), max_batches_per_run=None)
+
+
+def test_dates_go_on_after_intervals_that_end_within_a_day(source: Source) -> None:
+    """As those of a day in Berlin do, in UTC."""
+    source.add(d=[date(2026, 1, day) for day in (29, 30, 31)])
+    end = int(datetime(2026, 1, 31, 23, tzinfo=UTC).timestamp()) * 1000
+    source.pipe("d").run(window=Window(end - 86_400_000, end), max_batches_per_run=None)
+    pipe = source.pipe("d", initial_value=date(2026, 1, 31))
+    pipe.run()
+
+    assert pipe.rows("d") == [(date(2026, 1, 30),), (date(2026, 1, 31),)]
 
 
 def test_intervals_load_their_rows_alone_and_an_incremental_load_goes_on_behind_them(source: Source) -> None:

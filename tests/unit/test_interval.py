@@ -426,7 +426,8 @@ def test_an_interval_whose_files_were_loaded_before_is_refused() -> None:
         ([5], {}, [9]),
         ([None, 5], {}, [1, 9]),  # once everything, then from a day on
         ([2, 5], {}, [9]),
-        ([None, 5], {"refresh_start": 1}, [9]),
+        ([None, 5], {"overwrite_start": 1, "refresh_start": 1}, [9]),
+        ([None, 5], {"refresh_start": 1}, [1, 9]),  # a part was replaced, and the other rows are there
         ([None, 5], {"abandoned": 0}, [9]),
         ([5, 5], {"func": "min"}, [1, 9]),
         ([5], {"func": "min", "committed": 0}, [1, 9]),
@@ -441,7 +442,8 @@ def test_an_interval_whose_rows_a_cursor_loaded_before_is_refused(
         first = day and f"timestamp:2013-01-{day:02}T00:00:00+00:00"
         before = state if seq else None
         batch = CursorSlice(before, "at", first, None, "t", seq)
-        log.put_offset(replace(an_entry(seq, slice=batch), refresh_start=more.get("refresh_start")))
+        starts = {name: more.get(name) for name in ("refresh_start", "overwrite_start")}
+        log.put_offset(replace(an_entry(seq, slice=batch), **starts))
     if "committed" in more:
         log.put_commit(a_commit(more["committed"], state=state))
     if "abandoned" in more:

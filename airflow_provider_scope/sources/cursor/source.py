@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from deltalake.schema import PrimitiveType
 
 from airflow_provider_scope.delta.log import open_source, read_commit
+from airflow_provider_scope.delta.write_rules import Replace
 from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
 from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.protocol.source import OneSlice, Source
@@ -40,6 +41,7 @@ def of_run(spec: TableSource | JdbcSource, ingest: Ingest, log: CheckpointLog, a
         log=log,
         window=ingest.window,
         loads_once=ingest.write == "append",
+        replaces_part=isinstance(ingest.write, Replace) and ingest.write.where is not None,
         storage=access.store(spec.folders[0]).storage if spec.folders else None,
         is_unchanged=partial(_is_unchanged, spec, access) if isinstance(spec, JdbcSource) else None,
     )
@@ -79,6 +81,8 @@ class CursorRows(Source):
     """The interval whose rows are taken; None takes those that the user's own bounds name."""
     loads_once: bool = True
     """Whether a range that was loaded is not loaded again: its rows would be added twice."""
+    replaces_part: bool = False
+    """Whether each run replaces the rows of a predicate: the state is of the others, too."""
     storage: Storage | None = None
     """Where the Delta table is; None for a database."""
     is_unchanged: Callable[[CursorState, Bound | None], bool] | None = None
@@ -124,7 +128,8 @@ class CursorRows(Source):
 
     @property
     def says_from_when(self) -> bool:
-        return self.first is not None
+        # An interval does not: rows of others may be of it, too.
+        return self.window is None and self.first is not None
 
     def begin_report(self, now_ms: int) -> RunReport:
         return RunReport(roots=(self.table,), now_ms=now_ms)
@@ -141,7 +146,7 @@ class CursorRows(Source):
         logged = log.logged()
         if not logged or self.window is None:
             return
-        begin = log.offset(logged[-1]).refresh_start or 0
+        begin = log.offset(logged[-1]).overwrite_start or 0
         for seq in range(max(begin, logged[0]), logged[-1] + 1):
             batch = log.offset(seq).slice
             if not isinstance(batch, CursorSlice):
@@ -200,7 +205,7 @@ class CursorRows(Source):
         :raises CursorError: The state is one of another table, or of another column; or a range that is added
             has rows of one that was.
         """
-        before = None if refresh else view.state
+        before = None if refresh and not (self.end and self.replaces_part) else view.state
         state = cursor_state.decode(before, self.log.location)
         has_none = not refresh and self._has_none(state, view, report)
         return OneSlice(None if has_none else self._slice(before))
@@ -248,7 +253,7 @@ class CursorRows(Source):
     def _is_loaded(self, view: LogView, report: RunReport) -> bool:
         """Return whether the range was loaded, and may not be loaded again."""
         report.nothing = "0 rows: the range was loaded before; to load it again use Replace(where=…) or Merge"
-        begin = max(view.refresh_start or 0, self.log.vacuumed_below()) if self.loads_once else self.began
+        begin = max(view.overwrite_start or 0, self.log.vacuumed_below()) if self.loads_once else self.began
         if self._is_logged(view, begin):
             return True
         if self.loads_once:
@@ -257,7 +262,7 @@ class CursorRows(Source):
 
     def _check_overlap(self, view: LogView, begin: int) -> None:
         for seq, loaded in self._slices(view, begin):
-            if loaded.column != self.column or not (self.first and self.end and loaded.first and loaded.end):
+            if not (self.first and self.end and loaded.first and loaded.end):
                 continue
             first, end = Bound.decode(loaded.first), Bound.decode(loaded.end)
             ends = (self.first, self.end)
@@ -278,10 +283,10 @@ class CursorRows(Source):
         return any(_counts(self.log, seq) for seq in of_range)
 
     def _slices(self, view: LogView, begin: int) -> Iterator[tuple[int, CursorSlice]]:
-        """Return the slices of the log entries from ``begin`` on, the newest first."""
+        """Return the slices of this column in the log entries from ``begin`` on, the newest first."""
         for seq in range(view.next_seq - 1, begin - 1, -1):
             logged = self.log.offset(seq).slice
-            if isinstance(logged, CursorSlice):
+            if isinstance(logged, CursorSlice) and logged.column.lower() == self.column.lower():
                 yield seq, logged
 
     def _range(self) -> tuple[str | None, str | None]:
