@@ -23,6 +23,14 @@ logger = logging.getLogger(__name__)
 
 _POSTGRES = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "target_session_attrs")
 """Fields of the extra of a PostgreSQL connection that mean something to libpq, and its driver for Java."""
+_OF_MYSQL = {
+    "connectionTimeZone": "UTC",
+    "forceConnectionTimeZoneToSession": "true",
+    "tinyInt1isBit": "false",
+    "yearIsDateType": "false",
+    "useCursorFetch": "true",
+}
+"""Without these, its driver changes values."""
 _RENAMED = {"target_session_attrs": "targetServerType"}
 _SECRET = re.compile(r"password|passphrase|secret|token|/[^/@:?;]+@|//[^/@]*:[^/@]*@", re.IGNORECASE)
 DRIVERS = {
@@ -163,13 +171,7 @@ def _postgres(connection: Connection) -> str:
 
 
 def _mysql(connection: Connection) -> str:
-    words = {
-        "connectionTimeZone": "UTC",
-        "forceConnectionTimeZoneToSession": "true",
-        "tinyInt1isBit": "false",
-        "yearIsDateType": "false",
-        "useCursorFetch": "true",
-    }
+    words = dict(_OF_MYSQL)
     mode = connection.extra_dejson.get("ssl_mode") or connection.extra_dejson.get("sslMode")
     if mode:
         words["sslMode"] = str(mode).upper().replace("-", "_")
@@ -208,6 +210,8 @@ def _generic(connection: Connection) -> Database:
         # Not the URL: it holds a secret.
         raise _bad(connection, "a secret in its URL", "user and password in their own fields")
     kind = next((kind for kind in DRIVERS if url.startswith(f"jdbc:{kind}:")), "jdbc")
+    if kind == "mysql":
+        url += ("&" if "?" in url else "?") + "&".join(f"{name}={value}" for name, value in _OF_MYSQL.items())
     driver, package = DRIVERS.get(kind, (None, None))
     packages = extra.get("packages") or ([package] if package else [])
     return Database(

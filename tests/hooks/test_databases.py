@@ -70,6 +70,15 @@ def test_a_url_of_a_known_database_is_that_database(made: Any) -> None:
     assert (found.kind, found.driver) == ("postgresql", "org.postgresql.Driver")
 
 
+@pytest.mark.parametrize(("url", "separator"), [("jdbc:mysql://h/d", "?"), ("jdbc:mysql://h/d?a=b", "&")])
+def test_a_url_of_mysql_gets_what_its_driver_needs_to_change_no_value(
+    made: Any, url: str, separator: str
+) -> None:
+    found = made(conn_type="jdbc", host=url)
+    words = "connectionTimeZone=UTC&forceConnectionTimeZoneToSession=true&tinyInt1isBit=false"
+    assert found.url == f"{url}{separator}{words}&yearIsDateType=false&useCursorFetch=true"
+
+
 @pytest.mark.parametrize(
     ("fields", "told"),
     [

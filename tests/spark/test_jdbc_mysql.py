@@ -271,3 +271,24 @@ def test_a_number_of_more_digits_than_a_decimal_has_is_not_rounded(
         (1, "1234.99", "0.1234567891", Decimal("-0.01")),
         (2, "-0.49", "-99999999999999999999999999999.0000000001", Decimal("-0.01")),
     ]
+
+
+def test_a_connection_by_its_url_changes_no_value_either(
+    server: mariadb.MariaDb, shop: Callable[..., warm.Pipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.run("SET GLOBAL time_zone = '+05:00'")
+    try:
+        server.run(
+            "SET time_zone = '+00:00'",
+            "CREATE TABLE t (n INT, ts TIMESTAMP(6) NULL, ti TINYINT(1), y YEAR)",
+            "INSERT INTO t VALUES (1, '2026-01-02 03:04:05', 2, 1999)",
+        )
+        fields = {"conn_type": "jdbc", "host": f"jdbc:mysql://127.0.0.1:{server.port}/shop"}
+        fields |= {"login": mariadb.USER, "password": mariadb.PASSWORD}
+        pipe = shop()
+        monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(fields))
+        pipe.run()
+    finally:
+        server.run("SET GLOBAL time_zone = 'SYSTEM'")
+
+    assert pipe.rows() == [(1, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), 2, 1999)]
