@@ -151,6 +151,20 @@ def test_a_value_that_the_table_cannot_hold_is_refused(
         pipe.run()
 
 
+@pytest.mark.parametrize("max_rows", [None, 1])
+def test_a_cursor_that_is_not_a_number_is_named_beside_those_that_are(
+    world: World, max_rows: int | None
+) -> None:
+    world.run("CREATE TABLE t (x numeric(5,2))", "INSERT INTO t VALUES (1), (2), ('NaN')")
+    with pytest.raises(CursorError, match="column x has the value NaN"):
+        world.pipe("x", max_rows_per_batch=max_rows).run()
+    pipe = world.pipe("x", on_cursor_value_missing="exclude")
+    pipe.table = pipe.folder / "other"
+    pipe.run()
+
+    assert pipe.rows("x") == [(Decimal("1.00"),), (Decimal("2.00"),)]
+
+
 @pytest.mark.parametrize("value", ["infinity", "9999-12-31"])
 def test_the_end_of_time_does_not_become_the_last_value(world: World, value: str) -> None:
     world.run("CREATE TABLE t (c date)", f"INSERT INTO t VALUES ('{value}')")

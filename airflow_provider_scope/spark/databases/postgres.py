@@ -312,16 +312,25 @@ class _CursorConditions:
         if not self.cursor.excludes_missing:
             if self.column.may_be_null:
                 alternatives.append(f"{name} IS NULL")
-            if self.kind in ("float", "double"):
-                alternatives.append(f"{name} IN ('NaN', 'Infinity', '-Infinity')")
+            if self.no_numbers:
+                alternatives.append(f"{name} IN {self.no_numbers}")
         return " OR ".join([f"({within})", *alternatives])
 
     @property
     def kind(self) -> str:
         """Spark's type of the column."""
         if self.column.kind == "numeric":
-            return f"decimal({self.column.precision},{self.column.scale})"
+            digits = f"decimal({self.column.precision},{self.column.scale})"
+            custom = self.session.custom_types().get(self.column.name.lower())
+            return custom.simpleString() if custom else digits
         return _KINDS.get(self.column.kind, "string")
+
+    @property
+    def no_numbers(self) -> str:
+        """SQL of the values that have no place in the order of numbers; empty if the type has none."""
+        if self.column.kind == "numeric":
+            return "('NaN')"
+        return "('NaN', 'Infinity', '-Infinity')" if self.kind in ("float", "double") else ""
 
     @property
     def value(self) -> str:
@@ -429,8 +438,8 @@ class _CursorConditions:
         """
         largest = "max" if self.cursor.is_rising else "min"
         within = [*conditions] if self.group else []  # only the groups of which rows may be new
-        if self.kind in ("float", "double"):
-            within.append(f"{self.value} NOT IN ('NaN', 'Infinity', '-Infinity')")
+        if self.no_numbers:
+            within.append(f"{self.value} NOT IN {self.no_numbers}")
         source = self.session.rows_of + (f" WHERE {' AND '.join(within)}" if within else "")
         lasts, (asked_at,) = self._furthest(largest, source, ", clock_timestamp()::text")
         if not lasts:
@@ -499,8 +508,8 @@ class _CursorConditions:
         if before and before.reached:
             lasts = {key: group.last for key, group in before.reached.items()}
             fresh.append(self._limited(">", lasts, of_others="TRUE"))
-        if self.kind in ("float", "double"):
-            fresh.append(f"{self.value} NOT IN ('NaN', 'Infinity', '-Infinity')")
+        if self.no_numbers:
+            fresh.append(f"{self.value} NOT IN {self.no_numbers}")
         where = f" WHERE {' AND '.join(fresh)}"
         order = "" if self.cursor.is_rising else " DESC"
         values = f"SELECT {self.value} AS v FROM {self.session.rows_of}{where}"
