@@ -59,6 +59,8 @@ def test_a_bound_is_a_value_of_the_column(value: Any, kind: str, text: str) -> N
         (3, "string"),
         ("x", "int"),
         (1.5, "int"),
+        ("1.4", "decimal(5,0)"),  # Spark would take 1, and PostgreSQL 1.4: neither range would have row 1
+        (Decimal("0.001"), "decimal(38,2)"),
         (date(2024, 1, 1), "timestamp"),
         (datetime(2024, 1, 1, tzinfo=UTC), "date"),
         (NAIVE, "timestamp"),
@@ -90,6 +92,7 @@ def test_a_bound_that_no_column_has_is_refused_when_the_dag_is_parsed(value: Any
         ("date", "2024-10-26", "2024-10-27"),
         ("bigint", "1729980000", "1730066400"),
         ("double", "1729980000", "1730066400"),
+        ("decimal(12,2)", "1729980000.00", "1730066400.00"),
         ("string", "2024-10-26T22:00:00+00:00", "2024-10-27T22:00:00+00:00"),
     ],
 )
@@ -100,6 +103,19 @@ def test_an_interval_becomes_values_of_the_column(kind: str, first: str, end: st
     assert [bound.milliseconds() for bound in window_bounds(window)] == [
         window.start_ms,
         window.end_ms,
+    ]
+
+
+def test_parts_of_a_second_are_cut_off_as_the_type_does_not_have_them() -> None:
+    bound = window_bounds(Window(1_729_980_000_567, 1_730_066_400_000))[0]
+    kinds = ("int", "decimal(10,0)", "decimal(12,2)", "decimal(38,18)", "double")
+
+    assert [cursor_state.value_of("", bound, kind) for kind in kinds] == [
+        "1729980000",
+        "1729980000",
+        "1729980000.56",
+        "1729980000.567000000000000000",
+        "1729980000.567",
     ]
 
 

@@ -465,7 +465,8 @@ def value_of(argument: str, bound: Bound, kind: str) -> str:
         raise CursorError(
             f"cursor.{argument} is {shown}, and the column has the type {kind}.",
             kept=NO_ROW_WRITTEN,
-            do=_WANTED.get(kind, "give a number" if _NUMBER.fullmatch(kind) else "give a value of its type"),
+            do=_WANTED.get(kind, "give a number that the type has")
+            + "; a batch that is open keeps its bound: abandon it with `airflow scope abandon`",
         )
     return text
 
@@ -486,8 +487,7 @@ def _converted(bound: Bound, kind: str) -> str | None:
         return text if of == "text" else None
     if _NUMBER.fullmatch(kind):
         number = Decimal(text) if of in ("number", "text") else Decimal("NaN")
-        is_fit = number.is_finite() and (not _WHOLE.fullmatch(kind) or number == number.to_integral_value())
-        return f"{number:f}" if is_fit else None
+        return f"{number:f}" if number.is_finite() and number == _floor(number, kind) else None
     if of == "text":
         moment = moment_of(text)
         if kind == "date":
@@ -504,12 +504,21 @@ def _of_instant(moment: datetime, kind: str) -> str:
     """Return an end of an interval as a value of the column, as dlt does: all in UTC."""
     if _NUMBER.fullmatch(kind):
         seconds = Decimal((moment - EPOCH) // timedelta(milliseconds=1)) / 1000
-        return f"{seconds.to_integral_value(ROUND_FLOOR) if _WHOLE.fullmatch(kind) else seconds:f}"
+        return f"{_floor(seconds, kind):f}"
     if kind == "date":
         return moment.date().isoformat()
     if kind == "timestamp_ntz":
         return _plain(moment.replace(tzinfo=None))
     return _plain(moment) if kind == "timestamp" else moment.isoformat()
+
+
+def _floor(number: Decimal, kind: str) -> Decimal:
+    """Return the next lower number that a type of numbers has: Spark would round, PostgreSQL would not."""
+    scale = "0" if _WHOLE.fullmatch(kind) else kind[:-1].partition(",")[2]
+    if not scale:
+        return number  # of a float
+    with localcontext(prec=_DIGITS):
+        return number.quantize(Decimal(1).scaleb(-int(scale)), ROUND_FLOOR)
 
 
 def _plain(moment: datetime) -> str:
