@@ -66,6 +66,8 @@ _SECRET_INSIDE = re.compile(
 _IVY_NAME = re.compile(r"^\s*:: (\S+#.*\S)\s*$", re.MULTILINE)
 """A line of Ivy's list of what it could not get: ``:: io.delta#delta-storage;4.4.0!delta-storage.jar``."""
 _NO_KUBERNETES = f"a master on Kubernetes needs its provider: {how_to_install('kubernetes')}"
+_OURS = ("event", "type")
+"""What an event says of itself, and of its error, by words of this package."""
 _SHORTEST_SECRET = 6
 """A shorter value, such as "true", would blank out half of the log."""
 
@@ -198,13 +200,20 @@ class SubmitHook(SparkSubmitHook):
                 self._take(str(line), file)
 
     def _take(self, line: str, file: TextIO) -> None:
-        for secret in self._secrets:
-            line = line.replace(secret, "***")
         if line.startswith(EVENT):
-            self.on_event(json.loads(line[len(EVENT) :]))
+            self.on_event(self._masked(json.loads(line[len(EVENT) :])))
             return
+        line = self._masked(line)
         file.write(line)
         self.tail.append(line.rstrip())
+
+    def _masked(self, value: Any) -> Any:
+        """Replace the secrets in a text, or in those of an event; its names and kinds are ours."""
+        if isinstance(value, dict):
+            return {name: inner if name in _OURS else self._masked(inner) for name, inner in value.items()}
+        for secret in self._secrets if isinstance(value, str) else ():
+            value = value.replace(secret, "***")
+        return value
 
     def _failure(self, err: Exception) -> ScopeProviderError:
         if self._ended:

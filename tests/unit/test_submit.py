@@ -322,13 +322,27 @@ def test_an_application_that_was_killed_says_so_whatever_it_logged_before(fake, 
 
 
 def test_a_secret_of_the_configuration_is_in_no_error_no_event_and_no_log(fake):
-    fake.prints(f'Zm9vYmFyYmF6 is short\n{EVENT}{{"event": "Zm9vYmFyYmF6"}}\nError: bad Zm9vYmFyYmF6\n', 1)
+    event = json.dumps({"event": "notice", "seq": 1, "message": "Zm9vYmFyYmF6"})
+    fake.prints(f"Zm9vYmFyYmF6 is short\n{EVENT}{event}\nError: bad Zm9vYmFyYmF6\n", 1)
 
     err = fake.failure(**{"spark.hadoop.fs.azure.account.key.lake": "Zm9vYmFyYmF6", "spark.token": "short"})
 
     assert err.what == "spark-submit failed: Error: bad ***"
-    assert fake.events == [{"event": "***"}]
+    assert fake.events == [{"event": "notice", "seq": 1, "message": "***"}]
     assert fake.log_file.read_text() == "*** is short\nError: bad ***\n"
+
+
+@pytest.mark.parametrize(
+    "secret", ["message", "failed", "SparkJobFailedError", "airflow-provider-scope", '"seq": 1', "pässword"]
+)
+def test_a_secret_that_is_a_word_of_an_event_leaves_the_event_whole(fake, secret):
+    error = {"type": "SparkJobFailedError", "what": f"no {secret}", "kept": "", "do": ""}
+    event = {"event": "failed", "seq": 1, "message": f"a {secret}", "error": error}
+    fake.prints(f"{EVENT}{json.dumps(event)}\n", 1)
+
+    fake.failure(**{"spark.hadoop.fs.azure.account.key.lake": secret})
+
+    assert fake.events == [{**event, "message": "a ***", "error": {**error, "what": "no ***"}}]
 
 
 def test_a_secret_inside_of_a_setting_is_known_by_the_name_before_it():
