@@ -37,6 +37,7 @@ _CONF = {
     "spark.yarn.appMasterEnv.TZ": "UTC",
     "spark.yarn.appMasterEnv.LC_ALL": "C.UTF-8",
 }
+_TAGS = "spark.yarn.tags"
 _LOG_BYTES = 20_000
 """Of each of the driver's two files, from the end."""
 
@@ -78,9 +79,10 @@ class Yarn(RestManager):
         :raises InputError: Spark does not start with these settings.
         :raises SparkJobFailedError: YARN did not take it.
         """
+        tags = filter(None, (application.name, application.conf.get(_TAGS)))
         submit_application(
             application,
-            {**_CONF, "spark.yarn.tags": application.name},
+            {**_CONF, _TAGS: ",".join(tags)},
             conn_id=self.conn_id,
             log_file=self._log_file,
         )

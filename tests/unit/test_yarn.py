@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Connection
 
+from airflow_provider_scope.engines.manager import Application
 from airflow_provider_scope.engines.yarn import ADDRESS, Yarn
 from tests.client.server import Reply, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from tests.client.server import Asked
 
@@ -37,3 +40,23 @@ def test_two_applications_of_one_name_do_not_stand_for_one_of_another(tmp_path: 
             Connection(conn_id="cluster", conn_type="spark", host="yarn", extra=extra), tmp_path / "log"
         )
         assert yarn.get_jobs(["a", "b"]).keys() == {"a", "b"}
+
+
+def test_tags_of_the_user_are_beside_the_name_by_which_an_application_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted: list[str] = []
+    monkeypatch.setattr(
+        "airflow_provider_scope.engines.yarn.submit_application",
+        lambda application, conf, **_: submitted.append(conf["spark.yarn.tags"]),
+    )
+    extra = json.dumps({ADDRESS: "rm:8088"})
+    yarn = Yarn(Connection(conn_id="cluster", conn_type="spark", host="yarn", extra=extra), tmp_path / "log")
+    for conf in ({}, {"spark.yarn.tags": "team-a,nightly"}):
+        yarn.submit(
+            Application(
+                name="p-0-0", script=tmp_path, archive=tmp_path, arguments=(), conf=conf, stage=lambda _: ""
+            )
+        )
+
+    assert submitted == ["p-0-0", "p-0-0,team-a,nightly"]
