@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
+WAIT = "wait"
+"""The key in XCom of the job that a task waits for; Airflow clears it when a new try begins."""
 
 
 class DeltaIncrementalIngestOperator(JobWaitingOperator):
@@ -251,8 +253,13 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
 
     def resume(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Go on after a wait: like ``execute``, from the start, with what the log and the jobs say now."""
+        if event is None:
+            # Its trigger was lost. Of a wait for an interval, XCom has nothing.
+            with warn_on_failure(self.log, "It is not known where this run began"):
+                ti = context["ti"]
+                event = ti.xcom_pull(task_ids=self.task_id, key=WAIT, map_indexes=ti.map_index)
         self.log.info("resumed: %s", event)
-        return self._run(context, (event or {}).get("first_batch"), resumed=True)
+        return self._run(context, (event or {}).get("first_batch"), resumed=event is not None)
 
     def resume_when_over(self, context: Context, event: Any = None) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
         """Begin now that all files of the interval are old enough."""
@@ -279,6 +286,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         if conn_id is None:
             msg = "what runs in the task's own process group is not waited for"
             raise TypeError(msg)
+        with warn_on_failure(self.log, "If its trigger is lost, a refresh of this run begins again"):
+            self._ti.xcom_push(WAIT, {"job_id": running.job_id, "first_batch": first})
         self.wait_in_triggerer(running, conn_id, first, self.storage_conn_id)
 
     def _run_context(self, context: Context, *, resumed: bool) -> RunContext:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
+from typing import Any
 
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, ScopeEngine, TableSpec
@@ -25,6 +26,7 @@ def load(world, **more) -> DeltaIncrementalIngestOperator:
 
 
 def a_context(started: datetime | None = None) -> dict:
+    xcom: dict[str, Any] = {}
     ti = SimpleNamespace(
         dag_id="d",
         run_id="r",
@@ -32,5 +34,7 @@ def a_context(started: datetime | None = None) -> dict:
         map_index=-1,
         try_number=1,
         start_date=started or datetime.now(tz=UTC),
+        xcom_push=xcom.__setitem__,
+        xcom_pull=lambda task_ids, key, map_indexes: xcom.get(key),
     )
     return {"ti": ti}

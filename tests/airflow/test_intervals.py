@@ -291,6 +291,19 @@ def test_a_task_that_comes_back_looks_at_the_time_again(monkeypatch):
         task.resume_when_over(CONTEXT, NEW_YEAR)
 
 
+def test_a_wait_for_an_interval_whose_trigger_was_lost_was_no_wait_for_a_job(monkeypatch):
+    now_is(monkeypatch, NEW_YEAR + timedelta(seconds=30))
+    monkeypatch.setattr(assembly, "assemble", begin)
+    task, seen = an_operator(deferrable=True), []
+    monkeypatch.setattr(task, "_run_context", lambda context, resumed: seen.append(resumed))
+    monkeypatch.setattr(CONTEXT["ti"], "xcom_pull", lambda **_: None, raising=False)
+
+    with pytest.raises(BeganError):
+        task.resume_execution("__fail__", {"error": "it broke"}, CONTEXT)
+
+    assert seen == [False]
+
+
 def test_a_window_that_was_written_out_goes_before_the_data_interval(monkeypatch):
     now_is(monkeypatch, NEW_YEAR + timedelta(days=30))
     seen = []

@@ -219,6 +219,26 @@ def test_a_lost_trigger_fails_no_task_whose_job_is_fine(world, error):
     assert world.rows_are_those_of(1)
 
 
+def test_a_refresh_whose_trigger_was_lost_goes_on_with_its_job(world, monkeypatch):
+    monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
+    world.open(state_seconds={"Running": 3600.0})
+    world.land(1)
+    with DAG("scope_lost_refresh", schedule=None):
+        operator = load(world, deferrable=True, full_refresh=True)
+    context, waits = a_context(), []
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context)
+    waits.append(deferred.value.trigger)
+
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.resume_execution("__fail__", {"error": "it broke"}, context)
+    waits.append(deferred.value.trigger)
+
+    (job,) = world.jobs()
+    assert outcome(job) == "waiting"
+    assert [(wait.job_id, wait.first_batch) for wait in waits] == [(job.job_id, 0)] * 2
+
+
 def test_a_job_that_failed_while_it_was_waited_for_fails_the_try_and_the_next_one_submits_again(
     world, monkeypatch
 ):
