@@ -19,7 +19,7 @@ from airflow_provider_scope.engines import clock
 from airflow_provider_scope.engines.cluster import ClusterEngine, check_for_cluster, check_no_application
 from airflow_provider_scope.engines.jobs import manager_of
 from airflow_provider_scope.engines.places import check_places
-from airflow_provider_scope.engines.spark import PlanEngine, SubmitEngine
+from airflow_provider_scope.engines.spark import PlanEngine, SubmitEngine, check_no_jobs
 from airflow_provider_scope.engines.submit import DEPLOY_MODE
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError
 from airflow_provider_scope.hooks import databases as database_hooks
@@ -141,14 +141,7 @@ def spark_engine(ingest: Ingest, log: CheckpointLog, context: RunContext) -> Pla
         raise TypeError(msg)
     connection = connection_of(settings.spark_conn_id) if settings.spark_conn_id else None
     manager = manager_of(connection, settings.conf, context.log_file)
-    with_jobs = [entry.seq for entry in log.open_entries() if log.attempts(entry.seq)]
-    if with_jobs:
-        raise InputError(
-            f"Batch {with_jobs[0]} of {log.location} is open and has SCOPE jobs, which Spark cannot check.",
-            kept="everything; nothing was written",
-            do="settle it before you change the engine of the pipeline: run the task once with SCOPE, or "
-            "abandon the batch with --engine scope",
-        )
+    check_no_jobs(log, log.open_entries())
     table = canonical_uri(ingest.delta_location)
     places = (table, log.location, *source.folders[:1])
     stores = {uri: store_of(uri, context.storage_conn_id) for uri in places}
@@ -225,6 +218,7 @@ def _files_and_jobs(
     )
 
     def script(identity: BatchIdentity, entry: OffsetEntry) -> str:
+        check_no_application(log)
         if source.hook is not None:
             check_unchanged(entry, source.hook.get_status)
         return scripts.script(identity, entry)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.application import KEPT
 from airflow_provider_scope.engines.manager import Application
-from airflow_provider_scope.engines.spark import ApplicationEvents, PlanEngine
+from airflow_provider_scope.engines.spark import ApplicationEvents, PlanEngine, check_no_jobs
 from airflow_provider_scope.engines.submit import secret_values
 from airflow_provider_scope.exceptions import (
     InputError,
@@ -26,6 +26,7 @@ from airflow_provider_scope.exceptions import (
     StorageError,
 )
 from airflow_provider_scope.failures import CAUSE_LENGTH, passing_advice, submit_cause
+from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.stores.kinds import kind_of
 from airflow_provider_scope.stores.local import SCHEME
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.engines.manager import Manager
     from airflow_provider_scope.protocol.engine import More, Work
-    from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.specs import SparkEngine
     from airflow_provider_scope.specs.ingest import Ingest
@@ -191,6 +191,8 @@ class ClusterEngine(PlanEngine):
                 and self.manager.get_job(begun.name) is None
             ):
                 break
+        if not fence:
+            check_no_jobs(CheckpointLog(self.storage, work.checkpoint), entries[:1])
         # There are events if the manager has forgotten an application of this name.
         self.storage.delete(plans.events_path(begun.newest))
         with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-") as folder:
@@ -366,18 +368,25 @@ def _begun(storage: Storage, checkpoint: str) -> list[_Begun]:
 def check_no_application(log: CheckpointLog) -> None:
     """Refuse to submit SCOPE jobs for batches that an application may still commit: neither sees the other.
 
+    It is asked again when an attempt is written down, as an application asks for attempts when its plan is:
+    so of two that begin at the same moment, at least one sees the other.
+
     :raises InputError: As said.
     """
     open_batches = {entry.seq for entry in log.open_entries()}
-    for begun in _begun(log.storage, log.location):
-        for number in begun.numbers:
-            if open_batches.intersection(_batches(log.storage.read(begun.place(number)))):
-                raise InputError(
-                    f"Batch {min(open_batches)} of {log.location} is open, and the application {begun.name} "
-                    "was to run it on a cluster: SCOPE jobs cannot check what became of that.",
-                    kept="everything; nothing was written",
-                    do="run the task once with the engine of before, until it succeeds",
-                )
+    folder = _folder(log.location)
+    for name in log.storage.names(folder) if open_batches else ():
+        plan = None if name.endswith(".events") else log.storage.read(f"{folder}/{name}")
+        batches = open_batches.intersection(_batches(plan))
+        if batches:
+            raise InputError(
+                f"Batch {min(batches)} of {log.location} is open, and the application "
+                f"{name.partition('.')[0]} of Spark was to run it: SCOPE jobs cannot check what became of "
+                "that.",
+                kept="the table, the log and all files; no job was submitted",
+                do="run the task once with the engine of before, until it succeeds; or, if no application of "
+                f"Spark runs for this table any more, on any machine, delete {folder}/{name}",
+            )
 
 
 def check_for_cluster(ingest: Ingest, settings: SparkEngine, places: Sequence[str], manager: Manager) -> None:

@@ -150,6 +150,21 @@ class PlanEngine(Engine):
         """Run the plan of some batches, and then those of the batches that follow."""
 
 
+def check_no_jobs(log: CheckpointLog, entries: Sequence[OffsetEntry]) -> None:
+    """Refuse to run batches that have SCOPE jobs, which Spark cannot check.
+
+    :raises InputError: As said.
+    """
+    with_jobs = [entry.seq for entry in entries if log.attempts(entry.seq)]
+    if with_jobs:
+        raise InputError(
+            f"Batch {with_jobs[0]} of {log.location} is open and has SCOPE jobs, which Spark cannot check.",
+            kept="the table, the log and all files; nothing was started",
+            do="settle it before you change the engine of the pipeline: run the task once with SCOPE, or "
+            "abandon the batch with --engine scope",
+        )
+
+
 @dataclass(kw_only=True)
 class SubmitEngine(PlanEngine):
     """Runs the plans in an application that ``spark-submit`` starts, one for all batches of a run.
@@ -200,6 +215,8 @@ class SubmitEngine(PlanEngine):
         def give(entries: Sequence[OffsetEntry]) -> None:
             paths.append(plans.path(first, len(paths)))
             self.storage.replace(paths[-1], plans.encode(self.plan(work, entries, fence=fence)))
+            if not fence:
+                check_no_jobs(CheckpointLog(self.storage, work.checkpoint), entries[:1])
 
         events = ApplicationEvents(self.report, give, more)
         try:

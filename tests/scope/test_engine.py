@@ -9,6 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_provider_scope.emulator import Fault
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import (
+    BatchNotInTableError,
     InputError,
     JobRunningError,
     ScopeJobFailedError,
@@ -17,6 +18,7 @@ from airflow_provider_scope.exceptions import (
     SourceFileChangedError,
 )
 from airflow_provider_scope.protocol.records import Attempt
+from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.fate import job_id
 from airflow_provider_scope.waiting import outcome
 
@@ -255,6 +257,45 @@ def test_spark_does_not_take_over_a_batch_that_was_submitted_as_a_job(world, mon
 
     with pytest.raises(InputError, match=r"Batch 0 of .* is open and has SCOPE jobs"):
         world.run(engine=None, source={"roots": str(world.account / "landing"), "format": "parquet"})
+
+
+def a_plan(world):
+    """Leave the plan of an application of Spark that runs batch 0 on a worker."""
+    plan = world.table / "_checkpoint" / "plans" / "6f0e1c3a-2f6f-4c8e-9a55-0f6f1f0f7a11"
+    plan.parent.mkdir(parents=True)
+    plan.write_text('{"batches": [0]}')
+    return plan
+
+
+def test_a_batch_that_spark_may_still_commit_is_given_to_no_job(world, monkeypatch):
+    world.open()
+    world.land(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(ScopeRunner, "run", lambda *_: None)
+        with pytest.raises(BatchNotInTableError):
+            world.run()
+    plan = a_plan(world)
+
+    with pytest.raises(InputError, match=r"Batch 0 of .* is open, and the application 6f0e1c3a-") as refused:
+        world.run()
+
+    assert str(plan) in refused.value.do
+    assert world.jobs() == []
+    plan.unlink()
+    world.run()
+    assert world.rows_are_those_of(1)
+
+
+def test_an_application_of_spark_that_begins_at_the_same_moment_is_seen(world, monkeypatch):
+    world.open()
+    world.land(1)
+    start = ScopeRunner._start
+    monkeypatch.setattr(ScopeRunner, "_start", lambda *given: (start(*given), a_plan(world)))
+
+    with pytest.raises(InputError, match=r"Batch 0 of .* is open, and the application 6f0e1c3a-"):
+        world.run()
+
+    assert world.jobs() == []
 
 
 def test_the_debug_log_shows_what_each_file_adds_to_a_job(world, caplog):

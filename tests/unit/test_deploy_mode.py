@@ -263,6 +263,6 @@ def test_scope_jobs_are_refused_for_a_batch_that_an_application_may_still_commit
         check_no_application(log)
 
     assert refused.value.what == (
-        f"Batch 0 of {log.location} is open, and the application {plan.name} was to run it on a "
-        "cluster: SCOPE jobs cannot check what became of that."
+        f"Batch 0 of {log.location} is open, and the application {plan.name} of Spark was to run it: "
+        "SCOPE jobs cannot check what became of that."
     )

@@ -30,6 +30,8 @@ from airflow_provider_scope.exceptions import (
     StorageError,
 )
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.records import Attempt
 from airflow_provider_scope.spark.plan import EVENT, decode
 from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.stores.local import LocalStorage
@@ -476,6 +478,18 @@ def test_the_plan_is_there_while_the_application_runs_and_gone_after_it_failed(f
 
 
 BATCH = '{"event": "batch", "seq": %d, "what": "1 file", "version": %d, "seconds": 1.0}'
+
+
+def test_a_batch_that_was_given_to_a_scope_job_meanwhile_is_not_run(fake):
+    fake.prints("", 0)
+    work, runner = fake.work(), fake.runner()
+    CheckpointLog(runner.storage, work.checkpoint).put(Attempt(seq=7, number=0, table_version=3))
+
+    with pytest.raises(InputError, match=r"Batch 7 of .* is open and has SCOPE jobs"):
+        runner.run(work, [an_entry(7, a_file("a.parquet"))])
+
+    assert not fake.log_file.exists()
+    assert not list((fake.folder / "checkpoint" / "plans").iterdir())
 
 
 def test_a_process_that_fails_when_all_batches_are_done_leaves_it_to_the_table(fake):
