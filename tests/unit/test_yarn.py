@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from airflow.sdk import Connection
 
 from airflow_provider_scope.engines.manager import Application
@@ -13,8 +14,6 @@ from tests.client.server import Reply, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.client.server import Asked
 
@@ -40,6 +39,22 @@ def test_two_applications_of_one_name_do_not_stand_for_one_of_another(tmp_path: 
             Connection(conn_id="cluster", conn_type="spark", host="yarn", extra=extra), tmp_path / "log"
         )
         assert yarn.get_jobs(["a", "b"]).keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize("apps", [None, "", {}, {"app": None}, {"app": []}])
+def test_a_list_without_applications_says_that_there_is_none(tmp_path: Path, apps: Any) -> None:
+    """Hadoop writes it in one way or the other, by its version."""
+
+    def reply(asked: Asked) -> Reply:
+        if asked.path.endswith("/info"):
+            return Reply(body={"clusterInfo": {"startedOn": 1, "haState": "ACTIVE"}})
+        return Reply(body={"apps": apps})
+
+    with serving() as server:
+        server.answers = reply
+        extra = json.dumps({ADDRESS: server.url, "http_retries": 0})
+        connection = Connection(conn_id="cluster", conn_type="spark", host="yarn", extra=extra)
+        assert Yarn(connection, tmp_path / "log").get_job("p-0-0") is None
 
 
 def test_tags_of_the_user_are_beside_the_name_by_which_an_application_is_looked_for(
