@@ -28,6 +28,8 @@ _PAGE = 1000
 _LOG_LINES = 200
 _HEADERS = {"X-Requested-By": "airflow-provider-scope"}
 """Required by a server that guards against forged requests, as those of HDInsight do."""
+_BUSY = "too many sessions are being created"
+"""How the server refuses a batch (400) while as many processes of ``spark-submit`` run as it allows."""
 _UNKNOWN = 404
 _SILENT_SECONDS = 60.0
 """How long a batch may be ``starting`` without a line of log: those with a process have one at once."""
@@ -50,7 +52,10 @@ class Livy(RestManager):
         if not host:
             raise fields.bad("host", fields.host, "the host of the server, or its URL")
         auth = HTTPBasicAuth(fields.login, fields.password or "") if fields.login else None
-        super().__init__(fields, HttpClient(url, None, auth=auth, headers=_HEADERS, **fields.requests()))
+        http = HttpClient(
+            url, None, auth=auth, headers=_HEADERS, retry_on_error_messages=[_BUSY], **fields.requests()
+        )
+        super().__init__(fields, http)
         self._now = now
         self._silent_since: dict[str, float] = {}
         """When a batch was first seen that has no process yet, by name."""

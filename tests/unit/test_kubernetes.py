@@ -11,6 +11,8 @@ from airflow.sdk import Connection
 
 from airflow_provider_scope.engines.jobs import jobs_of, manager_of
 from airflow_provider_scope.engines.kubernetes import Kubernetes
+from airflow_provider_scope.engines.livy import Livy
+from airflow_provider_scope.engines.manager import Application
 from airflow_provider_scope.exceptions import (
     InputError,
     ServiceAuthError,
@@ -18,6 +20,7 @@ from airflow_provider_scope.exceptions import (
     ServiceProtocolError,
     ServiceUnavailableError,
 )
+from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.waiting import outcome
 from tests.client.server import Reply, serving
 from tests.support.kubeconfig import kubeconfig
@@ -152,6 +155,20 @@ def test_an_address_at_which_livy_is_not_is_no_livy_without_applications(api):
 
     with pytest.raises(ServiceError, match="Could not ask Livy for its applications"):
         livy.get_job("p-0-0")
+
+
+def test_a_batch_that_livy_is_too_busy_for_is_submitted_again(monkeypatch):
+    monkeypatch.setattr(Repeating, "pause", lambda *_: None)
+    answers = [Reply(400, {"msg": "Rejected, too many sessions are being created!"})] * 5
+    application = Application(
+        name="p-0-0", script=Path("s"), archive=Path("a"), arguments=(), conf={}, stage=lambda _: "file:/x"
+    )
+    with serving() as server:
+        server.answers = [*answers, Reply(201, {"id": 1, "name": "p-0-0", "state": "starting"})]
+        extra = '{"http_retries": 0}'
+        Livy(Connection(conn_id="livy", conn_type="livy", host=server.url, extra=extra)).submit(application)
+
+        assert server.said == ["POST /batches"] * 6
 
 
 @pytest.mark.parametrize("answer", [{"error": "signed out"}, [], None])
