@@ -72,6 +72,8 @@ def test_a_long_job_frees_the_worker_and_is_waited_for_by_the_trigger(
     (job,) = world.jobs()
     assert waits == [(job.job_id, "succeeded")]
     assert world.rows_are_those_of(1)
+    (ti,) = run.get_task_instances()
+    assert ti.xcom_pull(task_ids="load", key="wait") == {"job_id": job.job_id, "first_batch": 0}
 
 
 def test_the_report_of_a_task_that_waited_holds_the_batches_of_before(run_dag, world, monkeypatch):
