@@ -78,7 +78,8 @@ class LocalStorage:
     def walk(self, root: str) -> Iterator[FileEntry]:
         top = local_path(root)
         identity = _identity(root)
-        pending = [(top, frozenset({os.path.realpath(top)}))]
+        real_top = os.path.realpath(top)
+        pending = [(top, frozenset({real_top}))]
         while pending:
             folder, ancestors = pending.pop()
             for entry in _scan(folder, root, identity):
@@ -90,7 +91,9 @@ class LocalStorage:
                             raise _unreadable(
                                 path, "it is a link to a folder above itself", f"remove the link {path}"
                             )
-                        pending.append((path, ancestors | {real}))
+                        # The files of a link such as `latest` are listed under their own paths.
+                        if not (entry.is_symlink() and _is_shown(real, real_top)):
+                            pending.append((path, ancestors | {real}))
                         continue
                     status = entry.stat()
                 except OSError as err:
@@ -172,6 +175,12 @@ def _scan(folder: str, root: str, identity: tuple[int, int]) -> Iterator[os.DirE
     except OSError as err:
         if not _was_deleted(folder, root, identity, err):
             raise _unreadable(folder, err) from err
+
+
+def _is_shown(folder: str, root: str) -> bool:
+    """Return whether a folder lies below a root, and in no folder that may be hidden."""
+    inside = folder.removeprefix(root.rstrip("/") + "/")
+    return inside != folder and not re.search(r"(^|/)[._]|_(/|$)", inside)
 
 
 def _was_deleted(path: str, root: str, identity: tuple[int, int], err: OSError) -> bool:

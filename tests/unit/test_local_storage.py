@@ -78,6 +78,24 @@ def test_a_root_may_be_a_link(tmp_path: Path) -> None:
     assert paths(tmp_path / "root") == ["a"]
 
 
+def test_a_link_to_a_folder_that_is_listed_lists_no_file_twice(tmp_path: Path) -> None:
+    (tmp_path / "2026-11-25" / "x").mkdir(parents=True)
+    (tmp_path / "2026-11-25" / "x" / "a").write_bytes(b"1")
+    (tmp_path / "latest").symlink_to("2026-11-25")
+    (tmp_path / "newest").symlink_to("2026-11-25/x")
+
+    assert paths(tmp_path) == ["2026-11-25/x/a"]
+    assert paths(tmp_path / "latest") == ["x/a"]
+
+
+def test_a_link_to_a_folder_that_may_be_hidden_is_followed(tmp_path: Path) -> None:
+    (tmp_path / ".releases" / "5").mkdir(parents=True)
+    (tmp_path / ".releases" / "5" / "a").write_bytes(b"1")
+    (tmp_path / "current").symlink_to(".releases/5")
+
+    assert paths(tmp_path) == [".releases/5/a", "current/a"]
+
+
 def test_two_links_to_one_folder_are_two_folders(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "a").write_bytes(b"1")
