@@ -530,6 +530,7 @@ def test_what_rescued_data_do_not_go_with_is_refused(changes: dict[str, Any], wo
             "set header='true'",
         ),
         ({"options": {"charset": "utf_16le"}}, "set multiLine='true'"),
+        ({"options": {"unescapedQuoteHandling": "skip_value"}}, "a stray quote would be NULL"),
         ({"format": "xml"}, "from_xml"),
         (
             {"format": "text", "columns": None, "options": {"Encoding": "ISO-8859-1"}},

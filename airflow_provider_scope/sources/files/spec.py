@@ -583,6 +583,10 @@ def check_csv_options(argument: str, options: Mapping[str, Any]) -> None:
     if is_wide and not options.keys() & {"multiline", "linesep"}:
         do = "set multiLine='true': Spark ends a line in the middle of such a character otherwise"
         raise validation.bad(f"{argument}['encoding']", encoding, "another encoding without multiLine", do)
+    quotes = options.get("unescapedquotehandling", "")
+    if str(quotes).upper() == "SKIP_VALUE":
+        do = "leave it out: a value with a stray quote would be NULL; 'STOP_AT_DELIMITER' takes it as it is"
+        raise validation.bad(f"{argument}['unescapedQuoteHandling']", quotes, "another value", do)
     header = options.get("header", "false")
     if SKIP_ROWS.lower() in options and not (validation.is_deferred(header) or is_true(header)):
         do = "set header='true': the header shows that what is skipped before it is no record"
