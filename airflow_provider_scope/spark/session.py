@@ -9,6 +9,7 @@ import sys
 from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JJavaError
@@ -125,7 +126,7 @@ def whole_text(err: Exception) -> str:
 
 
 def unread_file(err: Exception) -> tuple[str, str] | None:
-    """Return the file that Spark failed to read, as Spark spells it, and the innermost cause with its class.
+    """Return the path of the file that Spark failed to read, and the innermost cause with its class.
 
     :return: None if the error is about something else.
     """
@@ -133,12 +134,14 @@ def unread_file(err: Exception) -> tuple[str, str] | None:
     unread = _UNREAD.search(text)
     if unread is None:
         return None
+    # Of a footer that it cannot read, Spark names the path itself, and else its URI.
+    file = unread["file"] if "FOOTER" in unread[0] else unquote(unread["file"])
     limit = _MAX_COLUMNS.search(text)
     if limit:  # what lies after it is an index out of bounds
-        return unread["file"], f"{TOO_MANY_FIELDS}: a record has more than {int(limit[1]):,} fields"
+        return file, f"{TOO_MANY_FIELDS}: a record has more than {int(limit[1]):,} fields"
     causes = [match for match in _CAUSE.finditer(text) if match["by"]]
     cause = " ".join(causes[-1].group().removeprefix("Caused by: ").split()) if causes else ""
-    return unread["file"], cause
+    return file, cause
 
 
 _HELPERS = "pyspark.testing.utils"

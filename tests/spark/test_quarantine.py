@@ -502,3 +502,26 @@ def test_a_batch_with_more_bad_records_than_allowed_fails_and_writes_nothing(ben
 
     assert [row["nr"] for row in bench.rows()] == [1, 3]
     assert len(aside(bench)) == 3
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
+def test_a_file_whose_name_is_the_uri_of_another_one_goes_aside_alone(bench, kind):
+    name, other = f"a b+é.{kind}", f"a%20b+é.{kind}"
+    plan = {"format": "csv", "columns": {"n": "int"}, "options": {"header": "true"}}
+    if kind == "csv":
+        good, bad = bench.text(name, "n\n1\n"), bench.text(other, "n\nx\n")
+    elif kind == "csv.gz":
+        good = bench.file(name, gzip.compress(b"n\n1\n"))
+        bad = bench.file(other, gzip.compress(b"n\n" + b"0123456789" * 9_000)[:-20])
+    else:
+        plan = {}
+        good, bad = bench.parquet(name, n=[1]), bench.file(other, b"not parquet")
+    entry = bench.batch(0, good, bad)
+
+    rows, aside_rows = bench.sort(entry, **plan, sql="SELECT n, source_file_uri AS file FROM @data")
+    error = bench.failure(entry, reads=True, **plan)
+
+    assert rows == [{"n": 1, "file": good.path}]
+    assert {row["file"] for row in aside_rows} == {bad.path}
+    assert bad.path in error.what
+    assert good.path not in error.what

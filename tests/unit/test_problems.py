@@ -77,7 +77,7 @@ def test_the_error_names_the_files_as_users_write_them_and_hides_secrets():
     error = bad_files(
         ENTRY,
         [
-            Problem("file:/in/a%20b.csv", "it is odd", "password=hunter2", "mend it", 7),
+            Problem("file:/in/a b.csv", "it is odd", "password=hunter2", "mend it", 7),
             Problem("file:///in/c.csv", "it is worse"),
         ],
     )

@@ -207,7 +207,7 @@ def _with_blank_records(
     Hive's ``\x01`` separate the fields, that is a row of NULLs.
 
     :param is_alone: Whether the files have one column: then each such line that has a character is a record.
-    :return: File, as Spark spells it -> whether the line has a carriage return inside, where it may end, too.
+    :return: File -> whether the line has a carriage return inside, where it may end, too.
     """
     separator = _separator(spark, options)
     if not is_alone and separator.strip(_BLANKS):
@@ -232,7 +232,7 @@ def _records_with_open_quote(
 ) -> dict[str, dict[int, str]]:
     """Find records that end inside a quoted field, in files with one on each line: the parser takes them.
 
-    :return: File, as Spark spells it -> number of the record -> its line.
+    :return: File -> number of the record -> its line.
     """
     quotes = quotes_of(spark, options)
     if quotes is None:
@@ -411,7 +411,7 @@ def _typed(
 ) -> Records:
     """Add their checks to records, and SQL of the typed values of their fields.
 
-    :param unclosed: Those that are bad since a quote is not closed: file, as Spark spells it, and number.
+    :param unclosed: Those that are bad since a quote is not closed: file and number.
     :param shown: SQL of the text of such a record.
     """
     fields = f"the {len(columns)} field{'' if len(columns) == 1 else 's'}"

@@ -42,8 +42,10 @@ if TYPE_CHECKING:
 AVRO_READER = "org.apache.spark.sql.avro.AvroFileFormat"
 """The class by which Spark is asked to read Avro: 4.2 has it, but knows the format's name by a jar."""
 _GLOB_CHARACTERS = re.compile(r"[\\\[\]{}*?]")
+_PLAIN = re.compile(r"[\w/:.=-]*", re.ASCII)
+"""Paths that Spark spells as they are."""
 FILE = "_scope_file"
-"""The column with the file of a record, as Spark spells it."""
+"""The column with the file of a record: its path as it is, which Spark itself encodes as a URI."""
 START = "_scope_start"
 """The column with the place in the file where the part begins that a record was read with."""
 _IN_ORDER = {
@@ -98,7 +100,10 @@ def load(
             data = reader.option("__globPaths__", "false").load(group)
         check_listed(data, group)
         metadata = data.metadataColumn("_metadata")
-        places = {FILE: metadata.getField("file_path"), START: metadata.getField("file_block_start")}
+        file = metadata.getField("file_path")
+        if not all(map(_PLAIN.fullmatch, group)):
+            file = F.url_decode(F.replace(file, F.lit("+"), F.lit("%2B")))
+        places = {FILE: file, START: metadata.getField("file_block_start")}
         frames.append(data.select("*", *[column.alias(name) for name, column in places.items()]))
     return union(frames)
 
@@ -232,7 +237,7 @@ class Problem:
     """Why a file cannot be loaded."""
 
     file: str
-    """As Spark spells it, or its URI."""
+    """Its path as it is, whatever Java writes between scheme and path."""
     fault: str
     """What is wrong with it, in words."""
     text: str | None = None
@@ -365,9 +370,8 @@ def unreadable_footers(
 
 
 def path_of(entry: OffsetEntry, file: str) -> str:
-    """Find the path of a file as the batch has it, for the file as Spark spells it."""
-    paths = _paths_by_key(entry.files)
-    return paths.get(same_key(unquote(file))) or paths.get(same_key(file)) or file
+    """Find the path of a file as the batch has it: Java writes ``file:/x``."""
+    return _paths_by_key(entry.files).get(same_key(file), file)
 
 
 @functools.lru_cache(maxsize=2)

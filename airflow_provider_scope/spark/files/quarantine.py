@@ -266,7 +266,7 @@ def _beginning(path: str) -> str:
 def _with_path(paths: Mapping[str, str]) -> str:
     """Write SQL of what was rescued of a record, with the path of its file.
 
-    :param paths: File, as Spark spells it -> its path; empty if nothing was rescued.
+    :param paths: File, as the rows have it -> its path; empty if nothing was rescued.
     """
     if not paths:
         return "CAST(NULL AS string)"

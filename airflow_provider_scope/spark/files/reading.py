@@ -172,10 +172,9 @@ def _with_virtual_columns(
     """
     of_paths = to_struct(plan.partition_columns)
     texts_by_file = partitions.rows_of(entry, of_paths, allows_missing=plan.files.missing_columns == "null")
-    path = getattr(spark._jvm, "org.apache.hadoop.fs.Path")  # as Spark encodes it
     rows = [
         {
-            "_scope_key": same_key(path(file.path).toUri().toString()),
+            "_scope_key": same_key(file.path),
             "source_file_uri": file.path,
             "source_file_length": file.size_bytes,
             "created": file.created_ms,

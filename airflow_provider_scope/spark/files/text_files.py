@@ -48,7 +48,7 @@ def encoding_check(name: str) -> Check:
 def check_bytes(spark: SparkSession, entry: OffsetEntry, source: Source, suspects: Sequence[str]) -> None:
     """Check that the bytes of the files are of their encoding: they may hold a replacement character as such.
 
-    :param suspects: Files, as Spark spells them, with a record that breaks the rule ``UNDECODED``.
+    :param suspects: Files with a record that breaks the rule ``UNDECODED``.
     :raises BadFileError: A file has bytes that its encoding does not know.
     """
     for part, alike in by_options(entry, source):
