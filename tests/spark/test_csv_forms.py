@@ -194,3 +194,24 @@ def test_lines_at_the_edges_are_left_out_wherever_spark_splits_the_files(bench, 
     assert sorted((row["id"], row["v"]) for row in good) == sorted(expected)
     assert not bad
     assert not DeltaTable.is_deltatable(str(bench.table))
+
+
+@pytest.mark.parametrize("text", ["a\rb\r", "a\rb", '"a"\rb\r'])
+def test_multi_line_does_not_take_lines_that_end_with_a_carriage_return_for_one(bench, text):
+    entry = bench.batch(0, bench.text("cr.csv", text))
+    plan = {"format": "csv", "columns": {"v": "string"}}
+
+    error = bench.failure(entry, reads=True, **plan, options={"multiLine": "true"})
+    rows = bench.read(entry, **plan, options={"multiLine": "true", "lineSep": "\r"})
+
+    assert "its lines may end with a carriage return alone" in error.what
+    assert r"set lineSep: '\r' if they do" in error.do
+    assert len(rows) == 2
+
+
+def test_multi_line_keeps_a_carriage_return_in_quotes(bench):
+    entry = bench.batch(0, bench.text("q.csv", '"a\rb"\n'))
+
+    rows = bench.read(entry, format="csv", columns={"v": "string"}, options={"multiLine": "true"})
+
+    assert rows == [{"v": "a\rb"}]

@@ -67,6 +67,8 @@ _OTHER_NAMES = "its CSV header has columns that differ in letter case from those
 _NO_NAMES = "its CSV header has none of the columns"
 _OTHER_NAMES_HINT = "write each column in one way"
 _MIXED = "some of its records end with a carriage return, and others do not"
+_CR_ALONE = "its lines may end with a carriage return alone"
+_CR_HINT = r"set lineSep: '\r' if they do, and '\n' if a field holds it"
 _OPEN = "_scope_open"
 """The column with the text of a record in which a quote is not closed, else NULL."""
 _BLANKS = "".join(map(chr, range(0x21)))
@@ -301,6 +303,9 @@ def _multi_line_records(
     mixed = [file for file, end in ends.items() if is_plain and end.crlf and end.lf]
     if mixed:
         raise bad_files(entry, [Problem(file, _MIXED, hint="set lineSep") for file in mixed])
+    by_cr = [file for file, end in ends.items() if is_plain and end.cr]
+    if by_cr:
+        raise bad_files(entry, [Problem(file, _CR_ALONE, hint=_CR_HINT) for file in by_cr])
     with_crlf = {path_of(entry, file) for file, end in ends.items() if end.crlf}
     is_open = {path_of(entry, file) for file, end in ends.items() if end.open}
     groups: dict[bool, list[str]] = {}
@@ -552,8 +557,8 @@ def _line_ends(lines: DataFrame, quotes: Quotes | None, comment: str = "") -> di
     :param lines: ``value``, ``FILE`` and ``START``, each line as it stands in the file.
     :param quotes: None if they mean nothing.
     :param comment: How a comment begins: a line that is no record, and whose quotes mean nothing.
-    :return: File, as Spark spells it -> whether records end with ``crlf`` and with ``lf``, and if a quote
-        is left ``open`` at its end; files without a line are left out.
+    :return: File -> whether records end with ``crlf`` and with ``lf``, whether a file of one line has ``cr``
+        inside it, and if a quote is left ``open`` at its end; files without a line are left out.
     """
     # From outside, from inside: a line that leads to the same from both sets the state, one that leads to
     # the other from both turns it, and all others keep it.
@@ -562,6 +567,8 @@ def _line_ends(lines: DataFrame, quotes: Quotes | None, comment: str = "") -> di
         outside, inside = quotes.leaves_open("value"), quotes.stays_open("value")
     if comment:
         outside = f"(NOT startswith(value, {literal(comment)}) AND {outside})"
+    is_open = quotes.leaves_open(r"substring_index(value, '\r', 1)") if quotes else "false"
+    cr = rf"value RLIKE '\r[^\r]' AND NOT {is_open}"
     in_file = Window.partitionBy(FILE).orderBy(START, "line")
     states = (
         lines.select(
@@ -569,6 +576,7 @@ def _line_ends(lines: DataFrame, quotes: Quotes | None, comment: str = "") -> di
             START,
             F.monotonically_increasing_id().alias("line"),
             F.expr(r"endswith(value, '\r')").alias("crlf"),
+            F.expr(cr).alias("cr"),
             F.expr(outside).alias("outside"),
             F.expr(inside).alias("inside"),
         )
@@ -577,15 +585,17 @@ def _line_ends(lines: DataFrame, quotes: Quotes | None, comment: str = "") -> di
         .select(
             FILE,
             "crlf",
+            "cr",
             "turns",
             F.coalesce(F.last("set", ignorenulls=True).over(in_file), F.lit(0)).alias("base"),
             F.lead("line").over(in_file).isNull().alias("last"),
         )
-        .select(FILE, "crlf", "last", F.expr("(base ^ turns) = 1").alias("inside"))
+        .select(FILE, "crlf", "cr", "last", F.expr("(base ^ turns) = 1").alias("inside"))
     )
     ends = states.groupBy(FILE).agg(
         F.expr("bool_or(crlf AND NOT inside)").alias("crlf"),
         F.expr("bool_or(NOT crlf AND NOT inside AND NOT last)").alias("lf"),
+        F.expr("bool_or(cr) AND count(*) = 1").alias("cr"),
         F.expr("bool_or(inside AND last)").alias("open"),
     )
     return {row[FILE]: row for row in ends.collect()}
