@@ -89,3 +89,21 @@ def test_one_bad_file_among_many_is_named(bench):
     assert isinstance(mixed, BadFileError)
     assert "other.parquet" in mixed.what
     assert "0.parquet" not in mixed.what
+
+
+@pytest.mark.parametrize("count", [1, footers.MANY // 2])
+def test_what_spark_wrote_of_the_columns_of_one_file_is_not_that_of_another(bench, count):
+    def copies(name, sql):
+        folder = bench.folder / name
+        bench.spark.sql(sql).coalesce(1).write.parquet(f"file://{folder}")
+        (path,) = folder.glob("*.parquet")
+        return [bench.file(f"{name}{number}.parquet", path.read_bytes()) for number in range(count)]
+
+    months = copies("months", "SELECT INTERVAL '3' MONTH AS n")
+    numbers = copies("numbers", "SELECT 3 AS n")
+
+    rows, aside = bench.sort(bench.batch(0, *months, *numbers), columns={"n": "int"})
+
+    assert rows == [{"n": 3}] * count
+    assert {row["file"] for row in aside} == {file.path for file in months}
+    assert {row["rule"] for row in aside} == {"n is interval month, declared is int"}

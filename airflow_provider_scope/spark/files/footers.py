@@ -36,6 +36,8 @@ class Footer(NamedTuple):
     """The zones other than UTC in which times without a zone were written, if the file names them."""
     may_be_cut: bool = False
     """Whether times may have digits that Spark's reader cuts: ORC has nanoseconds, Spark writes none."""
+    of_spark: str = ""
+    """The columns of a parquet file that Spark wrote, as Spark names them: it reads them as these."""
 
 
 def read(spark: SparkSession, kind: str, conf: Any, paths: Sequence[str]) -> list[Footer | Exception]:
@@ -102,6 +104,7 @@ public class Footers {
             Object key = Arrays.asList(new Object[] {
                 metadata.getSchema().toString(),
                 metadata.getCreatedBy(),
+                metadata.getKeyValueMetaData().get("org.apache.spark.sql.parquet.row.metadata"),
                 metadata.getKeyValueMetaData().keySet()
             });
             Object[] group = (Object[]) groups.get(key);
@@ -170,7 +173,8 @@ def _parquet_metadata(spark: SparkSession, conf: Any) -> Callable[[str], Any]:
 def _parquet_footer(meta: Any) -> Footer:
     # The first line names the program that wrote it.
     columns = str(meta.getSchema().toString()).partition("\n")[2]
-    return Footer(columns, is_calendar_known=not _may_be_julian(meta))
+    of_spark = meta.getKeyValueMetaData().get("org.apache.spark.sql.parquet.row.metadata")
+    return Footer(columns, is_calendar_known=not _may_be_julian(meta), of_spark=of_spark or "")
 
 
 def _may_be_julian(meta: Any) -> bool:
