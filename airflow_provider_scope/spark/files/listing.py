@@ -116,10 +116,11 @@ def union(frames: Sequence[DataFrame]) -> DataFrame:
 def for_inference(
     spark: SparkSession, kind: str, paths: Sequence[str], options: Mapping[str, str]
 ) -> DataFrame:
-    """Let Spark infer columns: from all files but those that ``load`` has to read alone, or one of these."""
+    """Let Spark infer columns. A file may be among those that it reads several times, which changes none."""
     reader = spark.read.format(kind).options(**options)
-    together = [_as_pattern(path) for path in paths if not _is_alone(path)]
-    return reader.load(together) if together else reader.option("__globPaths__", "false").load(paths[0])
+    if any(map(_is_alone, paths)):
+        return reader.option("__globPaths__", "false").load([*paths])
+    return reader.load([*map(_as_pattern, paths)])
 
 
 def _is_on_disk(path: str) -> bool:
