@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.spark.files import json_files
 from airflow_provider_scope.spark.files.formats import Source
 from airflow_provider_scope.spark.structs import literal_rows, to_struct
@@ -192,3 +193,36 @@ def test_a_secret_in_a_bad_record_is_hidden(bench):
 
     assert "a is not int: 'x'" in error.what
     assert "hunter2" not in error.what
+
+
+def test_keys_of_json_files_that_are_read_alone_are_columns(bench):
+    files = [
+        bench.text("10:30/[x].json", '{"own": 1}\n'),
+        bench.text("10:30/[y].json", '{"other": 2}\n'),
+        bench.text("plain.json", '{"n": 3}\n'),
+    ]
+
+    rows = bench.read(bench.batch(0, *files), format="json")
+
+    assert sorted(next(item for item in row.items() if item[1]) for row in rows) == [
+        ("n", 3),
+        ("other", 2),
+        ("own", 1),
+    ]
+
+
+def test_keys_of_json_maps_that_are_no_texts_are_refused(bench):
+    entry = bench.batch(0, bench.text("m.json", '{"m": {"1": "a"}}\n'))
+
+    error = bench.failure(entry, reads=True, format="json", columns={"m": "map<int,string>"})
+    rows = bench.read(
+        entry,
+        format="json",
+        columns={"m": "map<string,string>"},
+        sql="SELECT CAST(m AS map<int,string>) AS m FROM @data",
+    )
+
+    assert isinstance(error, InputError)
+    assert "'m' is map<int,string>, and the keys of JSON are texts" in error.what
+    assert "CAST" in error.do
+    assert rows == [{"m": [(1, "a")]}]
