@@ -18,8 +18,11 @@ from airflow_provider_scope.cli.output import (
     state_text,
 )
 from airflow_provider_scope.cli.targets import Target, open_pipeline
+from airflow_provider_scope.delta.log import read_table
+from airflow_provider_scope.delta.write_rules import TOMBSTONES
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import InputError, TableError
+from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import acceptance, dbt_scope, first_run, recovery, repair
 from airflow_provider_scope.protocol import vacuum as vacuums
 from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
@@ -28,6 +31,7 @@ from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.specs import Checkpoint
+from airflow_provider_scope.sql import literal, quoted
 from airflow_provider_scope.values import counted, some_names, window_of_log
 
 if TYPE_CHECKING:
@@ -147,7 +151,7 @@ def _accept(args: Namespace) -> None:
         )
         say(why)
         version, next_run = consequences.table.version, "goes on from here"
-        lines = _consequence_lines(consequences, log.location)
+        lines = [*_consequence_lines(consequences, log.location), *_deletes_that_stay(target, consequences)]
     say(f"The table is at version {version}. To accept it as it is means:")
     for line in lines:
         say(f"- {line}")
@@ -158,6 +162,23 @@ def _accept(args: Namespace) -> None:
     else:
         record = acceptance.accept_table(log, engine, table, reload_undecidable=args.reload_undecidable)
     say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run {next_run}")
+
+
+def _deletes_that_stay(target: Target, consequences: Consequences) -> list[str]:
+    """Say which deletes still keep rows away, though a RESTORE undid them, and how to remove them."""
+    place = f"{target.table}/{TOMBSTONES}"
+    storage = store_of(target.table, target.storage_conn_id).storage
+    parts = read_table(place, storage, ["pipeline", "batch"]) if consequences.rolled_back else ()
+    rows = [row for part in parts for row in part.to_pylist()]
+    pipeline = repair.existing_pipeline(target.log).pipeline
+    lost = {record.seq for record in consequences.rolled_back}
+    batches = sorted(lost & {row["batch"] for row in rows if row["pipeline"] == pipeline})
+    if not batches:
+        return []
+    condition = f"pipeline = {literal(pipeline)} AND batch IN ({', '.join(map(str, batches))})"
+    statement = f"DELETE FROM delta.{quoted(place)} WHERE {condition}"  # noqa: S608 - for people
+    why = "deletes of these batches still keep older rows away. Before the next run, remove them with Spark"
+    return [f"{why}: {statement}"]
 
 
 def _consequence_lines(consequences: Consequences, checkpoint: str) -> list[str]:

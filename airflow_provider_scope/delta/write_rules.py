@@ -32,6 +32,8 @@ KEYS = re.compile(rf"{RANGED.pattern}|float|double|boolean|binary|timestamp_ntz"
 """Types whose values Spark and Delta compare alike. Not collated text: different texts may count as equal."""
 SEQUENCES = re.compile(r"tinyint|smallint|int|bigint|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)")
 """Types by which rows can be ordered. Not text, which orders 10 before 9, and not floats, which have NaN."""
+TOMBSTONES = "_tombstones"
+"""In the table's folder: VACUUM spares it, and it goes with the table."""
 TOMBSTONE_RETENTION_DAYS = 30
 """How long a delete keeps older rows of its key away, unless the user says so."""
 _LONGEST = 100

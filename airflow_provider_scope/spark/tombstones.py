@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
+from airflow_provider_scope.delta.write_rules import TOMBSTONES
 from airflow_provider_scope.spark.structs import to_struct
 from airflow_provider_scope.sql import literal
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.spark.commit import DeltaLog
 
-FOLDER = "_tombstones"
-"""In the table's folder: VACUUM spares it, and it goes with the table."""
 _COLUMNS = {
     "key": "string",
     "sequence": "string",
@@ -43,7 +42,7 @@ class Tombstones:
 
     @classmethod
     def of(cls, target: DeltaLog, number: tuple[str, int]) -> Tombstones:
-        return cls(target.beside(FOLDER), number)
+        return cls(target.beside(TOMBSTONES), number)
 
     def _of_batch(self, or_else: str = "false") -> str:
         """Write the condition for the tombstones of the batch, or others of its pipeline alone."""

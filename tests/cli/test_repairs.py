@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from airflow_provider_scope.exceptions import TableDivergedError
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.values import window_of
+from tests.support.delta_engine import local
 from tests.support.faulty_storage import open_gate
 
 ADD_YES = "nothing was written; add --yes to do it\n"
@@ -283,6 +286,21 @@ def test_a_restored_table_is_accepted_and_runs_go_on_and_a_refresh_brings_the_ro
     assert desk.rows_are_those_of("a.parquet", "d.parquet")
     desk.world.run(refresh=True)
     assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet", "d.parquet")
+
+
+def test_deletes_of_batches_that_a_restore_undid_are_told_with_the_statement_that_removes_them(desk):
+    desk.loaded("a.parquet", "b.parquet", "c.parquet")
+    ours = json.loads(desk.world.storage.read(f"{desk.world.checkpoint}/pipeline.json"))["pipeline"]
+    deletes = {"pipeline": [ours, ours, "another"], "batch": pa.array([0, 2, 1], pa.int64())}
+    write_deltalake(f"{local(desk.world.table)}/_tombstones", pa.table(deletes))
+    desk.world.restore(0)
+
+    said = desk.table_command("accept-table", "--yes")
+
+    assert (
+        "- deletes of these batches still keep older rows away. Before the next run, remove them with Spark: "
+        "DELETE FROM delta.`file:///table/_tombstones` WHERE pipeline = 'PIPELINE' AND batch IN (2)\n"
+    ) in said.out
 
 
 def test_a_restore_that_took_no_rows_away_is_told_so(desk):

@@ -145,3 +145,16 @@ def test_a_refresh_starts_over(bench: Bench) -> None:
     bench.run(bench.batch(2, more, **refresh), write=WRITE)
 
     assert stored(bench, "id", "at") == [(1, 2)]
+
+
+def test_after_a_restore_the_statement_of_accept_table_lets_corrected_rows_in(bench: Bench) -> None:
+    load(bench, 0, WRITE, id=[1], at=[1], gone=[False])
+    load(bench, 1, WRITE, id=[1], at=[100], gone=[True])
+    bench.spark.sql(f"RESTORE delta.`file://{bench.table}` TO VERSION AS OF 0")
+    bench.spark.sql(
+        f"DELETE FROM delta.`file://{bench.table}/_tombstones` "
+        f"WHERE pipeline = '{bench.plan.pipeline}' AND batch IN (1)"
+    )
+    load(bench, 2, WRITE, id=[1], at=[100], gone=[False])
+
+    assert stored(bench, "id", "at") == [(1, 100)]
