@@ -114,6 +114,13 @@ def load(  # the arguments are the API
     if warning := warning_of(spec):
         warnings.warn(warning, stacklevel=2)
     _check_arguments(now, cursor, state)
+    if cursor is not None and isinstance(spec, Replace) and spec.where is not None:
+        raise InputError(
+            "With Replace(where=…), the cursor would forget all rows that are not of that part.",
+            kept=NOTHING,
+            do="leave cursor out: the rows of data replace the part, and the cursor's state stays. Rows that "
+            "are newer than the state are new to the next load with the cursor",
+        )
     # What the operator refuses of these: a cursor or a range that would take the place of all rows.
     together = {"write": spec, "full_refresh": full_refresh}
     source = None if cursor is None else TableSource(table=os.fspath(target), cursor=cursor)

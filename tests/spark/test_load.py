@@ -286,6 +286,10 @@ def test_a_load_by_a_cursor_writes_what_is_new(spark: Any, tmp_path: Path) -> No
 
     assert [one.inserted for one in (first, again, nothing, fresh)] == [2, 2, 0, 1]
     assert (again.state["last"], fresh.state["last"]) == ("3", "1")
+    with pytest.raises(InputError, match=r"leave cursor out: .* the cursor's state stays"):
+        load(spark, [(1, "y")], target, Replace(where="id = 1"), schema=schema, cursor=cursor)
+    part = load(spark, [(1, "y")], target, Replace(where="id = 1"), schema=schema)
+    assert (part.state, rows(tmp_path / "t")) == (fresh.state, [{"id": 1, "name": "y"}])
     with pytest.raises(CursorError, match=r"'id'.*'name'"):
         load(spark, [(9, "a")], target, schema=schema, cursor=Cursor(column="name"))
     with pytest.raises(InputError, match="the cursor's"):
