@@ -52,6 +52,11 @@ class Expectation:
         return self.on_violation or ("quarantine" if has_quarantine else "fail")
 
     @property
+    def sql(self) -> str:
+        """The predicate for use within other SQL: a comment at its end goes no further."""
+        return f"({self.predicate}\n)"
+
+    @property
     def is_plain(self) -> bool:
         """Whether it says no more than a predicate alone."""
         return self.on_violation is None and self.max_share is None

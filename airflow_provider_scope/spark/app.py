@@ -131,6 +131,8 @@ def run(spark: SparkSession, plan: Plan) -> None:
     for name, value in {**log_stores.session_settings(spark, plan.table), **of_tables}.items():
         spark.conf.set(name, value)
     emit(event="started")
+    if not plan.fence:
+        user_sql.check_rules(spark, plan.expect)
     if plan.reads_only:
         for seq in plan.batches:
             entry = _entry(spark, plan, seq)

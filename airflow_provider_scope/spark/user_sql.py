@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope import sql as sql_text
@@ -15,7 +16,7 @@ from airflow_provider_scope.expectations import LEVEL_HINT, RULE_HINT, SHARE_HIN
 from airflow_provider_scope.spark.files.formats import Check, bad_record, fail_on_bad_record, json_of
 from airflow_provider_scope.spark.files.listing import KEPT, SHOWN
 from airflow_provider_scope.spark.held import read_once
-from airflow_provider_scope.spark.session import SPARK_ERRORS, whole_text
+from airflow_provider_scope.spark.session import SPARK_ERRORS, short_cause, whole_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,12 +54,39 @@ def over_rows(
 
 
 def checked(plan: Plan, result: DataFrame) -> DataFrame:
-    """Let the rows of a SELECT fail that break a rule of ``TableSpec.expect``, unless it only warns."""
+    """Let the rows of a SELECT fail that break a rule of ``TableSpec.expect``, unless it only warns.
+
+    :raises SqlError: A rule does not fit the columns of the SELECT.
+    """
+    check_rules(result.sparkSession, plan.expect, result)
     rules = [
-        Check(words(name, rule), rule.predicate, "NULL", LEVEL_HINT if rule.on_violation else RULE_HINT)
+        Check(words(name, rule), rule.sql, "NULL", LEVEL_HINT if rule.on_violation else RULE_HINT)
         for name, rule in plan.rules("fail", "quarantine").items()
     ]
     return fail_on_bad_record(result, rules, ROW, file_of(result))
+
+
+def check_rules(spark: SparkSession, rules: Mapping[str, Expectation], rows: DataFrame | None = None) -> None:
+    """Refuse a rule that is no SQL of one value; over rows, also one that is no boolean of their columns.
+
+    :raises SqlError: As said, with the rule.
+    """
+    for name, rule in rules.items():
+        try:
+            for text in (rule.predicate, breaks := _breaks(rule)):  # it has to be whole alone, too
+                spark._jsparkSession.sessionState().sqlParser().parseExpression(text)
+            if rows is not None:
+                rows.select("*", F.expr(breaks))
+        except AnalysisException as err:
+            raise SqlError(
+                f"The rule {name!r} of `expect` ({rule.predicate}) is not valid: {short_cause(err)}",
+                kept=KEPT,
+                do=f"{RULE_HINT}; the next run loads the batch with it",
+            ) from err
+
+
+def _breaks(rule: Expectation) -> str:
+    return f"NOT coalesce({rule.sql}, false)"
 
 
 def words(name: str, rule: Expectation) -> str:
@@ -75,10 +103,7 @@ class Marks:
 
     def on(self, rows: DataFrame) -> DataFrame:
         """Add the columns; a predicate may be what Spark does not take inside of an aggregate."""
-        values = [
-            F.expr(f"NOT coalesce({self.rules[name].predicate}, false)").alias(column)
-            for name, column in self.columns.items()
-        ]
+        values = [F.expr(_breaks(self.rules[name])).alias(column) for name, column in self.columns.items()]
         return rows.select("*", *values)
 
     @property

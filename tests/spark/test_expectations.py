@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.cli import inspection
-from airflow_provider_scope.exceptions import BadRecordError
+from airflow_provider_scope.exceptions import BadRecordError, SqlError
 from airflow_provider_scope.expectations import Expectation, RuleCount
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.specs import Merge
@@ -182,6 +182,8 @@ def test_what_a_predicate_may_hold(bench):
         "text": warn(None, "`ü` IN (SELECT explode(array('x', 'y')))"),
         "random": warn(None, "rand() >= 0"),
         "text again": warn(None, "CAST(`ü` AS string) <> ''''"),
+        "comment": warn(None, "`a b` = 0 -- none but zero"),
+        "comment of all": "true -- always",
     }
     properties = {"delta.columnMapping.mode": "name"}
     bench.run(bench.batch(0, bench.parquet("a", **rows)), expect=expect, properties=properties)
@@ -189,5 +191,26 @@ def test_what_a_predicate_may_hold(bench):
     warned = commit_says(bench)["warned"]
     assert {name: rule["count"] for name, rule in warned.items()} == {
         "blank": 3, "nan": 1, "text": 2, "random": 0, "text again": 2,
+        "comment": 3,
     }  # fmt: skip
     assert bench.spark.read.format("delta").load(str(bench.table)).columns == ["a b", "ü"]
+
+
+@pytest.mark.parametrize(
+    "rule", ["id >", "id > 0) OR (true", "id > 0, true", "/* id > 0", warn(None, "id > 0;")]
+)
+def test_a_rule_that_is_no_sql_is_named_before_anything_is_read(bench, rule):
+    batch = bench.batch(0, bench.parquet("a", id=[1]))
+    (bench.folder / "landing" / "a").unlink()
+
+    with pytest.raises(SqlError, match=r"^The rule 'wrong' of `expect` ") as caught:
+        bench.run_plan(batch, expect={"has id": "id IS NOT NULL", "wrong": rule})
+    assert "correct the rule" in caught.value.do
+
+
+@pytest.mark.parametrize("rule", ["other > 0", "id", warn(None, "count(*) > 0")])
+def test_a_rule_that_does_not_fit_the_select_is_named(bench, rule):
+    batch = bench.batch(0, bench.parquet("a", id=[1]))
+    error = bench.failure(batch, reads=True, expect={"has id": "id IS NOT NULL", "wrong": rule})
+
+    assert str(error).startswith("The rule 'wrong' of `expect` ")

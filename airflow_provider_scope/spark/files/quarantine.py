@@ -425,7 +425,7 @@ def _sort_by_expectations(
     names = [quoted(name) for name in rows.columns]
     # Without a quarantine, a text alone is a rule that fails the batch: by its row, which is bad then.
     sorting = plan.rules("quarantine") | {name: rule for name, rule in plan.expect.items() if rule.is_plain}
-    checks = [Check(name, rule.predicate, "NULL") for name, rule in sorting.items()]
+    checks = [Check(name, rule.sql, "NULL") for name, rule in sorting.items()]
     required = _required(rows, plan) if plan.rescued else {}
     checks += [Check(name, predicate, "NULL") for name, predicate in required.items()]
     judgement = {FILE: user_sql.file_of(rows), RULE: broken_rule(checks), RAW: user_sql.ROW}
