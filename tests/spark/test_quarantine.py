@@ -16,7 +16,9 @@ from py4j.java_gateway import get_field, set_field
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.cli.inspection import read_quarantine
-from airflow_provider_scope.exceptions import BadFileError, BadRecordError, InputError
+from airflow_provider_scope.exceptions import BadFileError, BadRecordError, BatchNotInTableError, InputError
+from airflow_provider_scope.spark.files.quarantine import COLUMNS, Quarantine
+from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.spark.quarantined_orders import ASIDE, HEADER, ORDERS, aside, commit_says, killed, orders
@@ -525,3 +527,12 @@ def test_a_file_whose_name_is_the_uri_of_another_one_goes_aside_alone(bench, kin
     assert {row["file"] for row in aside_rows} == {bad.path}
     assert bad.path in error.what
     assert good.path not in error.what
+
+
+def test_rows_are_counted_where_the_session_compacts_files(bench):
+    settings = {"spark.databricks.delta.autoCompact.enabled": "true"}
+    settings["spark.databricks.delta.autoCompact.minNumFiles"] = "2"
+    values = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in COLUMNS.items()]
+    rows = bench.spark.range(4).repartition(4).selectExpr(*values)
+    with with_settings(bench.spark, settings), pytest.raises(BatchNotInTableError, match="received 4 rows"):
+        Quarantine(bench.spark, "p", bench.plan.quarantines[0]).put(bench.batch(0), rows, 5)

@@ -44,6 +44,7 @@ from airflow_provider_scope.spark.files.listing import (
 )
 from airflow_provider_scope.spark.files.reading import naming_faults
 from airflow_provider_scope.spark.held import read_once
+from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.shaping import is_computed
 from airflow_provider_scope.spark.structs import literal_rows, of_table, to_struct
 from airflow_provider_scope.sql import literal, quoted
@@ -73,6 +74,7 @@ COLUMNS = {
 _MOST_KEYS = 20
 """Keys that were rescued of which the commit of a batch says how often."""
 OTHER_KEYS = "other keys"
+_COMPACTS = "spark.databricks.delta.autoCompact.enabled"
 _TRIES_OF_A_BATCH = 1_000_000
 """``txnVersion`` is the batch's number times this, plus the number of the try."""
 
@@ -134,7 +136,9 @@ class Quarantine:
                 writer = writer.option("replaceWhere", is_of_batch)
             else:
                 writer = writer.mode("append")
-            version = self.log.save(writer)
+            # Else the version would be that of the compaction, which says nothing of the rows.
+            with with_settings(self.spark, {_COMPACTS: "false"}):
+                version = self.log.save(writer)
         if version is None:
             raise ConcurrentCommitError("another application put the batch into the quarantine")
         written = self.log.written_rows(version)
