@@ -108,6 +108,8 @@ class Target:
             shaping.check_range(self.spark, entry.where, metadata, self.plan.table)
             if metadata:
                 self._prepare(metadata)
+            if entry.overwrites_table:
+                self._tombstones(transaction).clear(anew=True)
             fitted = self._fitted(entry, rows, metadata)
             evolution, lacking = fitted.evolution, []
             if metadata:
@@ -206,8 +208,7 @@ class Target:
     def _empty(self, transaction: Transaction, notes: Mapping[str, Any], *, abandoned: bool) -> int | None:
         with conflicts():
             if abandoned:
-                number = (transaction.pipeline, transaction.entry.seq)
-                Tombstones.of(self.log, number).clear(anew=transaction.entry.mode == "overwrite")
+                self._tombstones(transaction).clear(anew=transaction.entry.overwrites_table)
             metadata = self.log.metadata()
             if metadata:
                 # Delta takes no rows that name an identity, even if there are none.
@@ -227,6 +228,9 @@ class Target:
             batch = self._batch(transaction.entry, empty, partition_by=partitions)
             # Some writes delete rows that a batch does not have, and this one was not read.
             return transaction.commit(WRITES["append"], batch, notes, abandoned=abandoned)
+
+    def _tombstones(self, transaction: Transaction) -> Tombstones:
+        return Tombstones.of(self.log, (transaction.pipeline, transaction.entry.seq))
 
     def _batch(self, entry: OffsetEntry, rows: DataFrame, **more: Any) -> Batch:
         # Delta's writer takes no other properties when it makes a table.

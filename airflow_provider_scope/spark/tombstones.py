@@ -54,33 +54,35 @@ class Tombstones:
             return None
         return self.log.spark.read.format("delta").load(self.log.table)
 
-    def put(self, keys: DataFrame, count: int, now: str, days: int, *, anew: bool) -> None:
+    def put(self, keys: DataFrame, count: int, now: str, days: int) -> None:
         """Write the keys that a batch deletes, in place of those of an earlier try of it.
 
         :param keys: With ``key`` and ``sequence``.
         :param count: How many they are.
         :param now: When they are deleted; those that the pipeline deleted some days before are removed.
-        :param anew: Whether the batch replaces the table, so that no other tombstone counts.
         """
         if not count:
-            self.clear(anew=anew)
+            self.clear()
             return
         instant = datetime.fromisoformat(now)
         values: dict[str, Any] = {"pipeline": self.number[0], "batch": self.number[1], "deleted_at": instant}
         rows = keys.withColumns({name: F.lit(value).cast(_COLUMNS[name]) for name, value in values.items()})
         is_expired = f"deleted_at < TIMESTAMP '{(instant - timedelta(days=days)).isoformat()}'"
-        self._replace(rows, None if anew else self._of_batch(is_expired))
+        self._replace(rows, self._of_batch(is_expired))
 
-    def clear(self, *, anew: bool) -> None:
-        """Remove the tombstones of the batch, or all of them; without any nothing is written."""
+    def clear(self, *, anew: bool = False) -> None:
+        """Remove the tombstones of the batch, or all of them; without any nothing is written.
+
+        :param anew: Whether the batch replaces the table, by whatever write: then no tombstone counts.
+        """
         stored = self.read()
         where = "true" if anew else self._of_batch()
         if stored is not None and not stored.where(where).isEmpty():
             self._replace(self.log.spark.createDataFrame([], to_struct(_COLUMNS)), where)
 
-    def _replace(self, rows: DataFrame, where: str | None) -> None:
+    def _replace(self, rows: DataFrame, where: str) -> None:
         writer = rows.select(*_COLUMNS).write.format("delta").mode("overwrite")
         writer = writer.option("partitionOverwriteMode", "static")
         # A batch adds one small file: Delta itself brings many of them together.
         writer = writer.option("delta.autoOptimize.autoCompact", "true")
-        self.log.save(writer if where is None else writer.option("replaceWhere", where))
+        self.log.save(writer.option("replaceWhere", where))

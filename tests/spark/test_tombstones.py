@@ -147,6 +147,20 @@ def test_a_refresh_starts_over(bench: Bench) -> None:
     assert stored(bench, "id", "at") == [(1, 2)]
 
 
+def test_a_refresh_by_another_write_starts_over_and_an_abandoned_range_does_not(bench: Bench) -> None:
+    load(bench, 0, WRITE, id=[1, 2], at=[9, 9], gone=[True, False])
+    bench.run(bench.batch(1, mode="overwrite", where="id = 2", overwrite_start=1), fence=True, empties=True)
+    assert tombstones(bench) == [("9", 0)]
+    anew = bench.parquet("2.parquet", id=[2], at=[1], gone=[False])
+    refresh = {"refresh_start": 2, "overwrite_start": 2}
+    bench.run(bench.batch(2, anew, mode="overwrite", **refresh), write={})
+    assert tombstones(bench) == []
+
+    more = bench.parquet("3.parquet", id=[1], at=[2], gone=[False])
+    bench.run(bench.batch(3, more, **refresh), write=WRITE)
+    assert stored(bench, "id", "at") == [(1, 2), (2, 1)]
+
+
 def test_after_a_restore_the_statement_of_accept_table_lets_corrected_rows_in(bench: Bench) -> None:
     load(bench, 0, WRITE, id=[1], at=[1], gone=[False])
     load(bench, 1, WRITE, id=[1], at=[100], gone=[True])

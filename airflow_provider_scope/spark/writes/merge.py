@@ -361,7 +361,6 @@ def _without_deleted(
         deletes,
         batch.how["now"],
         rule.tombstone_retention_days or write_rules.TOMBSTONE_RETENTION_DAYS,
-        anew=batch.overwrites,
     )
     stored = tombstones.read()
     if stored is None:
