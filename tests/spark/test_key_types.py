@@ -222,3 +222,17 @@ def test_a_text_that_is_too_long_is_refused(bench: Bench) -> None:
                 commit(bench, 1, f"SELECT {values}", write)
 
     assert stored(bench, "k", "v") == [("de", "ol")]
+
+
+def test_a_field_that_is_not_null_is_named_with_the_statement_that_lets_rows_merge(bench: Bench) -> None:
+    make(bench, "k INT, s STRUCT<a: INT NOT NULL, b: INT>", "")
+    row, write = "SELECT {} AS k, named_struct('a', 1, 'b', CAST(NULL AS INT)) AS s", writes("k")["upsert"]
+    commit(bench, 0, row.format(1), {})
+
+    with pytest.raises(InputError, match=r"cannot merge rows .*: `s`\.`a` inside") as caught:
+        commit(bench, 1, row.format(2), write)
+    assert DeltaTable.forPath(bench.spark, str(bench.table)).history().count() == 2
+    bench.spark.sql(caught.value.do.removeprefix("allow NULL there: ").partition(". Or")[0])
+    commit(bench, 1, row.format(2), write)
+
+    assert stored(bench, "k", "s.a") == [(1, 1), (2, 1)]
