@@ -44,7 +44,7 @@ _NOT_IN_DELTA = re.compile(r'ype":"(interval|time\(|geometry|geography)')
 
 _TYPE_WITH_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 """Key in the metadata of a string column for its type with a length, such as ``char(3)``."""
-_CHAR = re.compile(r"char\((\d+)\)")
+_CHAR = re.compile(r"\bchar\(")
 
 _TIMESTAMP_NTZ = 'ype":"timestamp_ntz"'
 """How Spark's JSON of a schema says that a column, an element or a value is of this type."""
@@ -96,30 +96,48 @@ def needed_properties(rows: DataFrame, metadata: dict[str, Any], *, widens: bool
     return properties
 
 
-def char_lengths(metadata: dict[str, Any] | None) -> dict[str, int]:
-    """Find the columns of a table that are CHAR: name in lower case -> length."""
+def char_types(metadata: dict[str, Any] | None) -> dict[str, T.DataType]:
+    """Find the columns of a table that are CHAR, or have CHAR inside: name in lower case -> type."""
     columns = of_table(metadata).fields if metadata else []
-    lengths = {}
-    for column in columns:
-        char = _CHAR.fullmatch(column.metadata.get(_TYPE_WITH_LENGTH, ""))
-        if char:
-            lengths[column.name.lower()] = int(char[1])
-    return lengths
+    texts = {column.name.lower(): str(column.metadata.get(_TYPE_WITH_LENGTH, "")) for column in columns}
+    return {name: T.DataType.fromDDL(text) for name, text in texts.items() if _CHAR.search(text)}
 
 
-def pad_chars(rows: DataFrame, lengths: Mapping[str, int]) -> DataFrame:
+def chars_of(types: Mapping[str, T.DataType]) -> list[str]:
+    """List those of the columns that are CHAR themselves."""
+    return [name for name, kind in types.items() if isinstance(kind, T.CharType)]
+
+
+def pad_chars(rows: DataFrame, types: Mapping[str, T.DataType]) -> DataFrame:
     """Pad texts with blanks, as Spark reads them from CHAR columns: else they do not equal the stored ones.
 
     A text that is longer than its column stays as it is: Delta refuses it.
 
-    :param lengths: As ``char_lengths`` finds them.
+    :param types: As ``char_types`` finds them.
     """
-    names = {name for name, kind in rows.dtypes if kind == "string" and name.lower() in lengths}
-    return rows.withColumns({name: _padded(F.col(quoted(name)), lengths[name.lower()]) for name in names})
+    fields = [field for field in rows.schema if field.name.lower() in types]
+    return rows.withColumns(
+        {f.name: _padded(F.col(quoted(f.name)), f.dataType, types[f.name.lower()]) for f in fields}
+    )
 
 
-def _padded(text: Column, length: int) -> Column:
-    return F.when(F.length(text) < length, F.rpad(text, length, " ")).otherwise(text)
+def _padded(value: Column, kind: T.DataType, char: T.DataType | None) -> Column:
+    match kind, char:
+        case T.StringType(), T.CharType():
+            return F.when(F.length(value) < char.length, F.rpad(value, char.length, " ")).otherwise(value)
+        case T.StructType(), T.StructType():
+            types = {field.name.lower(): field.dataType for field in char}
+            parts = [
+                _padded(value.getField(f.name), f.dataType, types.get(f.name.lower())).alias(f.name)
+                for f in kind
+            ]
+            return F.when(value.isNotNull(), F.struct(*parts))
+        case T.ArrayType(), T.ArrayType():
+            return F.transform(value, lambda part: _padded(part, kind.elementType, char.elementType))
+        case T.MapType(), T.MapType():
+            values = F.transform_values(value, lambda _, part: _padded(part, kind.valueType, char.valueType))
+            return F.transform_keys(values, lambda key, _: _padded(key, kind.keyType, char.keyType))
+    return value
 
 
 def check_range(spark: SparkSession, where: str | None, metadata: dict[str, Any] | None, table: str) -> None:
@@ -131,12 +149,12 @@ def check_range(spark: SparkSession, where: str | None, metadata: dict[str, Any]
     :param where: The range as SQL; None if the batch replaces none.
     :raises InputError: The range depends on a CHAR column.
     """
-    lengths = char_lengths(metadata) if where else {}
-    if not (where and metadata and lengths):
+    chars = chars_of(char_types(metadata)) if where else []
+    if not (where and metadata and chars):
         return
     columns = of_table(metadata)
     spark.createDataFrame([], columns).where(where)  # which fails if it names no columns of the table
-    for name in lengths:
+    for name in chars:
         other_columns = T.StructType([column for column in columns if column.name.lower() != name])
         try:
             spark.createDataFrame([], other_columns).where(where)

@@ -104,7 +104,7 @@ class Target:
             rows = PREPARE[kind](rows, how)
         with conflicts():
             metadata = self.log.metadata()
-            lengths = shaping.char_lengths(metadata)
+            chars = shaping.char_types(metadata)
             shaping.check_range(self.spark, entry.where, metadata, self.plan.table)
             if metadata:
                 self._prepare(metadata)
@@ -118,7 +118,7 @@ class Target:
                     write_rules.refuse_without_versions(lacking, self.plan.table)
                 widens = bool(evolution.widened)
                 self._alter(shaping.needed_properties(fitted.rows, metadata, widens=widens))
-            padded = fitted.rows if fitted.makes_table else shaping.pad_chars(fitted.rows, lengths)
+            padded = fitted.rows if fitted.makes_table else shaping.pad_chars(fitted.rows, chars)
             batch = self._batch(
                 entry,
                 self._checked(entry, padded, fitted.partitions, metadata),
@@ -126,10 +126,10 @@ class Target:
                 partition_by=fitted.partitions if fitted.makes_table else None,
                 brings_columns=evolution.changes,
                 how=how,
-                deleted=None if deleted is None else shaping.pad_chars(deleted, lengths),
-                keys=None if lengths else keys,
+                deleted=None if deleted is None else shaping.pad_chars(deleted, chars),
+                keys=None if chars else keys,
                 partitions=fitted.partitions if metadata else (),
-                chars=lengths,
+                chars=shaping.chars_of(chars),
                 lacking=lacking,
             )
             settings = {_WIDENS_BY_ITSELF: "always"} if evolution.widened else {}

@@ -224,6 +224,19 @@ def test_a_text_that_is_too_long_is_refused(bench: Bench) -> None:
     assert stored(bench, "k", "v") == [("de", "ol")]
 
 
+def test_the_same_row_may_come_again_where_char_is_inside_of_a_column(bench: Bench) -> None:
+    make(bench, "k INT, at INT, s STRUCT<c: CHAR(3), n: INT>, a ARRAY<CHAR(3)>, m MAP<STRING, CHAR(3)>", "")
+    values = "named_struct('c', 'x', 'n', 2) AS s, array('x', NULL) AS a, map('k', 'x') AS m"
+    write = for_plan(Merge(strategy="upsert", primary_key=("k",), sequence_by="at"))
+    for seq in range(2):
+        commit(bench, seq, f"SELECT 1 AS k, 1 AS at, {values} UNION ALL SELECT 2, 1, NULL, NULL, NULL", write)
+
+    assert stored(bench, "k", "s.c", "s.n", "a", "m['k']") == [
+        (1, "x  ", 2, ["x  ", None], "x  "),
+        (2, None, None, None, None),
+    ]
+
+
 def test_a_field_that_is_not_null_is_named_with_the_statement_that_lets_rows_merge(bench: Bench) -> None:
     make(bench, "k INT, s STRUCT<a: INT NOT NULL, b: INT>", "")
     row, write = "SELECT {} AS k, named_struct('a', 1, 'b', CAST(NULL AS INT)) AS s", writes("k")["upsert"]
