@@ -108,8 +108,6 @@ class Target:
             shaping.check_range(self.spark, entry.where, metadata, self.plan.table)
             if metadata:
                 self._prepare(metadata)
-            if entry.overwrites_table:
-                self._tombstones(transaction).clear(anew=True)
             fitted = self._fitted(entry, rows, metadata)
             evolution, lacking = fitted.evolution, []
             if metadata:
@@ -132,6 +130,8 @@ class Target:
                 chars=shaping.chars_of(chars),
                 lacking=lacking,
             )
+            if entry.overwrites_table:
+                self._tombstones(transaction).clear(anew=True)
             settings = {_WIDENS_BY_ITSELF: "always"} if evolution.widened else {}
             with self._noticing_changes_of(metadata), with_settings(self.spark, settings):
                 version = transaction.commit(WRITES[kind], batch, notes or {}, abandoned=abandoned)
