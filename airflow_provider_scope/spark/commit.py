@@ -17,7 +17,7 @@ from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.records import notes
 from airflow_provider_scope.spark import settings, storage
 from airflow_provider_scope.spark.session import DELTA_LOG, with_settings
-from airflow_provider_scope.spark.shaping import naming_required_fields, naming_unfit_columns
+from airflow_provider_scope.spark.shaping import naming_unfit_columns
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -395,8 +395,7 @@ class Commit:
         session = self.log.spark.newSession()
         _settings(session).putAll(_settings(self.log.spark))
         # Spark may keep it as the active one of the thread: the number must not stay in it.
-        values = {_IN_A_SESSION[name]: value for name, value in self.carries.items()}
-        with naming_required_fields(self.log.metadata, self.log.table), with_settings(session, values):
+        with with_settings(session, {_IN_A_SESSION[name]: value for name, value in self.carries.items()}):
             return self.log.commit(lambda: statement(session), session)
 
 

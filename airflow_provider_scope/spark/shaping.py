@@ -27,7 +27,7 @@ from airflow_provider_scope.spark.structs import of_table, paths_of, to_struct, 
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -265,40 +265,6 @@ def naming_unfit_columns(rows: DataFrame, table: str) -> Iterator[None]:
             raise
         problem, advice = refusal
         raise InputError(f"The table {table} cannot have {problem}", kept=NO_ROW_WRITTEN, do=advice) from err
-
-
-@contextmanager
-def naming_required_fields(read: Callable[[], dict[str, Any] | None], table: str) -> Iterator[None]:
-    """Name the fields for which Delta refuses each MERGE, before it writes: those that are NOT NULL.
-
-    :param read: Reads the table's metadata.
-    :raises InputError: In place of Delta's error, which names types alone.
-    """
-    try:
-        yield
-    except AnalysisException as err:
-        is_of_types = (err.getCondition() or "").startswith("DATATYPE_MISMATCH")
-        metadata = read() if is_of_types else None
-        fields = [*_required_inside(of_table(metadata))] if metadata else []
-        if not fields:
-            raise
-        drops = "; ".join(f"ALTER TABLE delta.{quoted(table)} ALTER COLUMN {f} DROP NOT NULL" for f in fields)
-        raise InputError(
-            f"Delta cannot merge rows into the table {table}: {', '.join(fields)} inside of its columns may "
-            "not be NULL.",
-            kept=NO_ROW_WRITTEN,
-            do=f"allow NULL there: {drops}. Or use a write without MERGE",
-        ) from err
-
-
-def _required_inside(struct: T.StructType, outer: str = "") -> Iterator[str]:
-    """List the fields of structs that are NOT NULL, as SQL names them; Delta has none in arrays and maps."""
-    for field in struct:
-        path = f"{outer}{quoted(field.name)}"
-        if outer and not field.nullable:
-            yield path
-        if isinstance(field.dataType, T.StructType):
-            yield from _required_inside(field.dataType, f"{path}.")
 
 
 def _invalid_names(columns: T.StructType) -> tuple[str, str] | None:

@@ -235,17 +235,3 @@ def test_the_same_row_may_come_again_where_char_is_inside_of_a_column(bench: Ben
         (1, "x  ", 2, ["x  ", None], "x  "),
         (2, None, None, None, None),
     ]
-
-
-def test_a_field_that_is_not_null_is_named_with_the_statement_that_lets_rows_merge(bench: Bench) -> None:
-    make(bench, "k INT, s STRUCT<a: INT NOT NULL, b: INT>", "")
-    row, write = "SELECT {} AS k, named_struct('a', 1, 'b', CAST(NULL AS INT)) AS s", writes("k")["upsert"]
-    commit(bench, 0, row.format(1), {})
-
-    with pytest.raises(InputError, match=r"cannot merge rows .*: `s`\.`a` inside") as caught:
-        commit(bench, 1, row.format(2), write)
-    assert DeltaTable.forPath(bench.spark, str(bench.table)).history().count() == 2
-    bench.spark.sql(caught.value.do.removeprefix("allow NULL there: ").partition(". Or")[0])
-    commit(bench, 1, row.format(2), write)
-
-    assert stored(bench, "k", "s.a") == [(1, 1), (2, 1)]
