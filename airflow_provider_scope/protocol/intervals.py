@@ -117,8 +117,11 @@ def check_beside_intervals(
         return
     is_cursor = argument.startswith("cursor")
     # Of a text, only the column tells what it is.
-    day = datetime.fromtimestamp(last / 1000, UTC).date()
-    numbers = f" (of a column of numbers, {last / 1000:.15g} without quotes; of dates, {day!r})"
+    end = datetime.fromtimestamp(last / 1000, UTC).replace(tzinfo=None)
+    numbers = (
+        f" (of a column of numbers, {last / 1000:.15g} without quotes; of dates, {end.date()!r}; of text, "
+        f"{end.isoformat()!r})"
+    )
     others = numbers if is_cursor else ""
     later = f"without {argument} at or after that time, " if argument else ""
     begin = f"set {argument}={iso_time(last)!r} in the source{others}; or, " if argument else ""

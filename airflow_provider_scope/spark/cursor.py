@@ -221,6 +221,9 @@ class Reading:
 
         :raises CursorError: A row has no value, and those are not left out.
         """
+        if self.kind == "string" and self.end and self.end.kind == "instant":
+            largest = self.data.agg(F.max(self.stored)).first()[0]  # type: ignore[index] # an aggregate has a row
+            cursor_state.check_times(self.cursor.column, largest)
         candidates, more = self._candidates(), False
         if self.max_rows is not None:
             if not self.is_repeatable:

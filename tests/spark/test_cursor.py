@@ -152,6 +152,32 @@ def test_dates_go_on_after_intervals_that_end_within_a_day(source: Source) -> No
     assert pipe.rows("d") == [(date(2026, 1, 30),), (date(2026, 1, 31),)]
 
 
+_LAST_OF_JANUARY = int(datetime(2026, 1, 31, tzinfo=UTC).timestamp()) * 1000
+
+
+def test_an_interval_of_text_and_what_comes_after_it_load_each_spelling_once(source: Source) -> None:
+    source.add(
+        at=[*(f"2026-01-31T00:00:00{zone}" for zone in ("", ".5", "Z", "+00:00")), "2026-01-30T23:59:59.9Z"]
+    )
+    window = Window(_LAST_OF_JANUARY - 86_400_000, _LAST_OF_JANUARY)
+    source.pipe("at").run(window=window, max_batches_per_run=None)
+    with pytest.raises(InputError) as caught:
+        source.pipe("at").run()
+    assert "of text, '2026-01-31T00:00:00'" in caught.value.do
+    pipe = source.pipe("at", initial_value="2026-01-31T00:00:00")
+    first_rows = len(pipe.rows("at"))
+    pipe.run()
+
+    assert (first_rows, len(pipe.rows("at"))) == (1, 5)
+
+
+def test_an_interval_of_text_refuses_times_that_it_would_not_find(source: Source) -> None:
+    source.add(at=["2026-01-30 05:00:00"])
+    window = Window(_LAST_OF_JANUARY, _LAST_OF_JANUARY + 86_400_000)
+    with pytest.raises(CursorError, match="'at' is text, and its largest value is '2026-01-30 05:00:00'"):
+        source.pipe("at").run(window=window, max_batches_per_run=None)
+
+
 def test_intervals_load_their_rows_alone_and_an_incremental_load_goes_on_behind_them(source: Source) -> None:
     hour = 3_600_000
     source.add(n=[0, 3599, 3600, 7199, 7200, 9000], t=list("abcdef"))

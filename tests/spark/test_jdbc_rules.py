@@ -16,6 +16,7 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
 )
 from airflow_provider_scope.spark import databases
+from airflow_provider_scope.values import Window
 
 if TYPE_CHECKING:
     from tests.spark.jdbc_world import World
@@ -352,6 +353,14 @@ def test_a_range_is_loaded_without_a_state(world: World) -> None:
     pipe = world.pipe(initial_value=7, end_value=8, range_start="open", range_end="closed")
     pipe.run()
     assert pipe.rows("n") == [(n,) for n in range(3, 9)]
+
+
+def test_an_interval_of_text_refuses_times_that_it_would_not_find(world: World) -> None:
+    """The largest value is asked of the table: the rows within the interval may be none."""
+    world.run("CREATE TABLE t (n text)", "INSERT INTO t VALUES ('2026-01-30 05:00:00')")
+    end = 1_769_904_000_000  # the end of January
+    with pytest.raises(CursorError, match="'n' is text, and its largest value is '2026-01-30 05:00:00'"):
+        world.pipe().run(window=Window(end - 86_400_000, end), max_batches_per_run=None)
 
 
 def test_a_failed_load_is_repeated_with_what_is_there_then(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -93,7 +94,7 @@ def test_a_bound_that_no_column_has_is_refused_when_the_dag_is_parsed(value: Any
         ("bigint", "1729980000", "1730066400"),
         ("double", "1729980000", "1730066400"),
         ("decimal(12,2)", "1729980000.00", "1730066400.00"),
-        ("string", "2024-10-26T22:00:00+00:00", "2024-10-27T22:00:00+00:00"),
+        ("string", "2024-10-26T22:00:00", "2024-10-27T22:00:00"),
     ],
 )
 def test_an_interval_becomes_values_of_the_column(kind: str, first: str, end: str) -> None:
@@ -104,6 +105,24 @@ def test_an_interval_becomes_values_of_the_column(kind: str, first: str, end: st
         window.start_ms,
         window.end_ms,
     ]
+
+
+def test_an_end_as_text_is_before_each_text_of_that_time() -> None:
+    """And a text of a time that no interval finds is refused."""
+    for ms, fraction in ((0, ""), (500, ".5")):
+        end = cursor_state.value_of("", window_bounds(Window(0, ms + 1_730_066_400_000))[1], "string")
+        texts = [
+            f"2024-10-27T22:00:00{fraction}{zeros}{zone}"
+            for zeros in (["", "0"] if ms else ["", ".0"])
+            for zone in ("", "Z", "+00:00", "+0000")
+        ]
+        assert all(end <= text for text in texts)
+        assert end > "2024-10-27T21:59:59.999Z"
+        for text in [*texts, f"{texts[0]}  ", None]:
+            cursor_state.check_times("at", text)
+    for text in ("2024-10-27 22:00:00", "2024-10-27", "2024-10-27T22:00", "2024-10-27T22:00:00+02:00", "n/a"):
+        with pytest.raises(CursorError, match=re.escape(f"largest value is '{text}'")):
+            cursor_state.check_times("at", text)
 
 
 def test_parts_of_a_second_are_cut_off_as_the_type_does_not_have_them() -> None:

@@ -385,7 +385,7 @@ def test_dates_go_on_at_that_of_the_end_of_the_last_interval(hour: int, first: i
             check_beside_intervals(
                 storage, log.checkpoint, spec.begins_ms, replaces_table=False, argument=spec.begins_by
             )
-        assert "without quotes; of dates, datetime.date(2013, 1, 3))" in caught.value.do
+        assert "without quotes; of dates, datetime.date(2013, 1, 3); of text, '2013-01-03T" in caught.value.do
 
 
 def test_a_table_with_intervals_is_not_replaced_as_a_whole() -> None:

@@ -288,6 +288,9 @@ class _CursorConditions:
             conditions.append(f"{self.value} {self.op('>=')} {self.literal(start)}")
         if session.batch.end:
             end = Bound.decode(session.batch.end)
+            if self.kind == "string" and end.kind == "instant":
+                (largest,) = session.ask(f"SELECT max({self.value}) FROM {session.rows_of}")
+                cursor_state.check_times(self.column.name, largest)
             limit = self.literal(cursor_state.value_of("end_value", end, self.kind))
             conditions.append(f"{self.value} {self.op('<=' if end.side == 'closed' else '<')} {limit}")
             return self._or_missing(conditions), False
