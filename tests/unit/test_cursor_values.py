@@ -69,6 +69,9 @@ def test_a_bound_is_a_value_of_the_column(value: Any, kind: str, text: str) -> N
         ("2024-01-01T00:00:00", "timestamp"),
         ("yesterday", "date"),
         ("NaN", "double"),
+        (100_000, "smallint"),
+        (-(2**63) - 1, "bigint"),
+        (10**36, "decimal(38,2)"),
     ],
 )
 def test_a_bound_of_another_type_is_refused_and_both_types_are_named(value: Any, kind: str) -> None:
@@ -158,6 +161,12 @@ def rule(lag: float | None = None, func: str = "max") -> Cursor:
         # The column of a database was a double, or a decimal.
         ("int", "10.0", 3, "max", "7.0"),
         ("bigint", "-2.50", 3.9, "min", "0.50"),
+        # Not before the first value, or after the last one, that the type has.
+        ("smallint", "3", 40_000, "max", "-32768"),
+        ("tinyint", "100", 100, "min", "127"),
+        ("bigint", "3", 1e30, "max", "-9223372036854775808"),
+        ("decimal(38,2)", "5.00", 1e40, "max", f"-{'9' * 36}.99"),
+        ("double", "5", 1e40, "max", f"-{'9' * 39}5"),
     ],
 )
 def test_lag_is_taken_from_the_last_value(kind: str, last: str, lag: float, func: str, start: str) -> None:

@@ -29,6 +29,7 @@ _ISO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]00:?00)?")
 _DIGITS = 400
 """More than a double or a decimal has: Python itself rounds to 28."""
 _WHOLE = re.compile(r"tinyint|smallint|int|bigint")
+_BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|float|double")
 _KINDS = re.compile(_NUMBER.pattern + r"|date|timestamp|timestamp_ntz|string")
 _WHOLE_GROUPS = re.compile(_WHOLE.pattern + r"|decimal\(\d+,0\)")
@@ -460,6 +461,8 @@ def value_of(argument: str, bound: Bound, kind: str) -> str:
     """
     try:
         text = _converted(bound, kind)
+        if text is not None and _NUMBER.fullmatch(kind) and _within(Decimal(text), kind) != Decimal(text):
+            text = None
     except (InvalidOperation, ValueError):
         text = None
     if text is None:
@@ -546,6 +549,17 @@ def _floor(number: Decimal, kind: str) -> Decimal:
         return number.quantize(Decimal(1).scaleb(-int(scale)), ROUND_FLOOR)
 
 
+def _within(number: Decimal, kind: str) -> Decimal:
+    """Return the number of a type's range that is next to a number."""
+    if bits := _BITS.get(kind):
+        return max(Decimal(-(2**bits)), min(number, Decimal(2**bits - 1)))
+    if not kind.startswith("decimal"):
+        return number
+    digits, scale = map(int, kind[8:-1].split(","))
+    least, most = (Decimal((sign, (9,) * digits, -scale)) for sign in (1, 0))
+    return max(least, min(number, most))
+
+
 def _plain(moment: datetime) -> str:
     """Return a time as Spark writes it, in UTC."""
     if moment.tzinfo is None:
@@ -562,7 +576,7 @@ def _shifted(last: str, kind: str, cursor: Cursor) -> str:
             # A database is asked before the last value is written as its column's new type would: 5.0 is 5.
             lag = Decimal(int(lag)) if _WHOLE.fullmatch(kind) else lag
             with localcontext(prec=_DIGITS):
-                return f"{Decimal(last) - lag:f}"
+                return f"{_within(Decimal(last) - lag, kind):f}"
         if kind == "date":
             return (datetime.fromisoformat(last).date() - timedelta(days=int(lag))).isoformat()
         if kind in ("timestamp", "timestamp_ntz"):
