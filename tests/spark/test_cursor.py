@@ -107,6 +107,37 @@ def test_ranges_may_share_an_end_that_only_one_of_them_has(source: Source) -> No
     assert (pipe.rows("n"), again.batches) == ([(2,), (3,), (4,), (5,)], [])
 
 
+def test_ranges_and_a_load_without_an_end_do_not_add_rows_of_each_other(source: Source) -> None:
+    source.add(n=[1, 2, 3, 4, 5])
+    source.pipe(initial_value=2, end_value=4).run()
+    with pytest.raises(
+        CursorError, match="of all rows overlaps that from 2 to 4, which batch 0 loads"
+    ) as caught:
+        source.pipe().run()
+    assert "with cursor.initial_value=4;" in caught.value.do
+    pipe = source.pipe(initial_value=4)
+    pipe.run()
+    with pytest.raises(CursorError, match="from 1 to 5 overlaps that from 4 on, which batch 1 loads"):
+        source.pipe(initial_value=1, end_value=5).run()
+    source.pipe(initial_value=1, end_value=2).run()
+    source.pipe().run()
+
+    assert pipe.rows("n") == [(1,), (2,), (3,), (4,), (5,)]
+
+
+@pytest.mark.parametrize("func", ["max", "min"])
+def test_a_lag_may_reach_beyond_what_the_type_has(source: Source, func: str) -> None:
+    source.add(n=pa.array([1, 2], pa.int16()))
+    pipe = source.pipe(lag=40_000, last_value_func=func)
+    pipe.run()
+    source.add(n=pa.array([-5, 7], pa.int16()))
+    pipe.run()
+    with pytest.raises(CursorError, match=r"initial_value is 100000 .* the column has the type smallint"):
+        warm.Pipe(source.folder / "other", source.pipe(initial_value=100_000).arguments).run()
+
+    assert pipe.rows("n") == [(-5,), (1,), (2,), (7,)]
+
+
 def test_a_range_that_replaces_a_part_leaves_the_state_and_the_ranges_of_before(source: Source) -> None:
     source.add(n=[1, 2, 3, 4, 5, 6])
     source.pipe(initial_value=1, end_value=3).run()

@@ -462,6 +462,41 @@ def test_an_interval_whose_rows_a_cursor_loaded_before_is_refused(
     assert [day for day in (1, 9) if is_refused(day)] == refused
 
 
+@pytest.mark.parametrize(
+    ("first", "end", "refused"),
+    [
+        ("timestamp:2013-01-02T00:00:00+00:00", "timestamp:2013-01-05T00:00:00+00:00", [2, 4]),
+        ("timestamp:2013-01-02T00:00:00+00:00", "closed timestamp:2013-01-05T00:00:00+00:00", [2, 4, 5]),
+        ("date:2013-01-02", "date:2013-01-05", [2, 4]),
+        ("date:2013-01-02", "closed date:2013-01-05", [2, 4, 5]),
+        ("number:1357084800", "number:1357344000", [2, 4]),
+        (
+            "timestamp:2013-01-05T00:00:00+00:00",
+            "timestamp:2013-01-02T00:00:00+00:00",
+            [2, 4, 5],
+        ),  # downwards
+        ("text:b", "text:c", [1, 2, 4, 5, 6]),  # which is not known
+    ],
+)
+def test_an_interval_beside_ranges_of_a_cursor_shares_no_time_with_them(
+    first: str, end: str, refused: list[int]
+) -> None:
+    log = CheckpointLog(MemoryStorage(), "file:///t/_checkpoint")
+    log.put_offset(an_entry(0, slice=CursorSlice(None, "at", first, end, None, None)))
+
+    def is_refused(day: int) -> bool:
+        window = Window(FIRST_OF_2013 + (day - 1) * DAY, FIRST_OF_2013 + day * DAY)
+        spec = TableSource(table="/s", cursor=Cursor(column="at"))
+        source = CursorRows(spec=spec, log=a_log(log.storage, day - 1), window=window)
+        try:
+            source.check_not_loaded_before(log, NoAuditFiles(log))
+        except InputError:
+            return True
+        return False
+
+    assert [day for day in (1, 2, 4, 5, 6) if is_refused(day)] == refused
+
+
 def test_an_interval_whose_files_were_loaded_by_dbt_scope_is_refused() -> None:
     world = MemoryWorld()
     world.drop("1", 86_400 + 10)

@@ -61,10 +61,14 @@ class Bound(NamedTuple):
         return value > limit if func == "max" else value < limit
 
 
+BELOW, ABOVE = Bound("far", "-1"), Bound("far", "1")
+"""What stands for the end of a range that has none, before and after all values."""
+
+
 def overlap(
     first_range: tuple[Bound, Bound], second_range: tuple[Bound, Bound], *, is_text: bool | None = None
-) -> bool:
-    """Return whether two ranges have values in common.
+) -> bool | None:
+    """Return whether two ranges have values in common; None if their ends cannot be compared.
 
     Each range is its first value and its end, which is not in it unless its side says so. It goes down if
     the end is smaller.
@@ -75,8 +79,8 @@ def overlap(
     ends = (*first_range, *second_range)
     readers = {None: (_number, _instant, _text), True: (_text,), False: (_number, _instant)}[is_text]
     for reader in readers:
-        values = [reader(bound) for bound in ends]
-        if None not in values:
+        values = [(int(bound.text), None) if bound.kind == "far" else (0, reader(bound)) for bound in ends]
+        if (0, None) not in values:
             lower_ends, upper_ends = zip(
                 _sorted(first_range, values[:2]), _sorted(second_range, values[2:]), strict=True
             )
@@ -84,7 +88,7 @@ def overlap(
             start, has_start = max(lower_ends, key=lambda end: (end[0], not end[1]))
             end, has_end = min(upper_ends)
             return bool(start < end or (start == end and has_start and has_end))
-    return False
+    return None
 
 
 def _number(bound: Bound) -> Decimal | None:
@@ -114,10 +118,20 @@ def _sorted(ends: tuple[Bound, Bound], values: Sequence[Any]) -> list[tuple[Any,
     return [end, first] if end[0] < first[0] else [first, end]
 
 
-def window_bounds(window: Window) -> tuple[Bound, Bound]:
-    """Return the ends of an interval: rows from the first on, and before the second."""
+def window_bounds(window: Window, kind: str = "instant") -> tuple[Bound, Bound]:
+    """Return the ends of an interval: rows from the first on, and before the second.
+
+    :param kind: "number" or "date" for the numbers or dates that they become; else they are instants.
+    """
     ends = (window.start_ms, window.end_ms)
-    first, end = ((EPOCH + timedelta(milliseconds=ms)).isoformat() for ms in ends)
+    if kind == "number":
+        first, end = (str(Decimal(ms) / 1000) for ms in ends)
+        return Bound(kind, first), Bound(kind, end)
+    moments = [EPOCH + timedelta(milliseconds=ms) for ms in ends]
+    if kind == "date":
+        first, end = (moment.date().isoformat() for moment in moments)
+        return Bound(kind, first), Bound(kind, end)
+    first, end = (moment.isoformat() for moment in moments)
     return Bound("instant", first), Bound("instant", end)
 
 

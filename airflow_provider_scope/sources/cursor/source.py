@@ -15,7 +15,7 @@ from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.protocol.source import OneSlice, Source
 from airflow_provider_scope.sources.cursor import databases, newer
 from airflow_provider_scope.sources.cursor import state as cursor_state
-from airflow_provider_scope.sources.cursor.bounds import Bound, overlap, window_bounds
+from airflow_provider_scope.sources.cursor.bounds import ABOVE, BELOW, Bound, overlap, window_bounds
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.values import CursorSlice
 
@@ -152,16 +152,21 @@ class CursorRows(Source):
             if not isinstance(batch, CursorSlice):
                 continue
             state = cursor_state.decode(batch.before or _state_after(log, seq), log.location)
-            oldest_ms = _oldest_ms(batch, state)
-            is_later = oldest_ms is not None and oldest_ms >= self.window.end_ms
-            if is_later or not _counts(log, seq):
+            ends = _ends(batch)
+            if state and state.func == "min" and not batch.end:
+                ends = BELOW, ABOVE  # once it is begun, such a load could not go on
+            of_interval = window_bounds(
+                self.window, next((e.kind for e in ends if e not in (BELOW, ABOVE)), "")
+            )
+            if overlap(ends, of_interval) is False or not _counts(log, seq):
                 continue
             raise InputError(
                 f'Rows of the interval {self.window.name} were loaded before, by mode="incremental" '
                 f"({log.location}, batch {seq}): they would be in the table twice.",
                 kept="the table and all records; nothing was written",
-                do="load intervals that end before the initial values of all batches of that load. To load "
-                "these rows again, use write=Replace(where=…) with the interval's rows",
+                do="load intervals that end before the initial values of all batches of that load, and "
+                "share no time with its ranges. To load these rows again, use write=Replace(where=…) with "
+                "the interval's rows",
             )
 
     def state_after(self, entry: OffsetEntry) -> None:
@@ -215,6 +220,8 @@ class CursorRows(Source):
         if self.end:
             return self._is_loaded(view, report)
         cursor_state.check_column(state, self.spec.cursor, self.log.location)
+        if self.loads_once and (state is None or not state.reached):
+            self._check_overlap(view, max(view.overwrite_start or 0, self.log.vacuumed_below()))
         if state is None or state.more:
             return False
         if self.storage:
@@ -261,19 +268,28 @@ class CursorRows(Source):
         return False
 
     def _check_overlap(self, view: LogView, begin: int) -> None:
-        for seq, loaded in self._slices(view, begin):
-            if not (self.first and self.end and loaded.first and loaded.end):
+        """Refuse rows that were loaded: those of a range, or all from a first value on."""
+        is_rising, own = self.spec.cursor.is_rising, self._slice(None)
+        ends = _ends(own, is_rising=is_rising)
+        is_purged = begin > (view.overwrite_start or 0)
+        for seq, batch in self._slices(view, begin):
+            if not batch.end and (not own.end or not (is_purged or self._begins(batch))):
                 continue
-            first, end = Bound.decode(loaded.first), Bound.decode(loaded.end)
-            ends = (self.first, self.end)
-            if overlap(ends, (first, end), is_text=self.newest.is_text) and _counts(self.log, seq):
+            loaded = _ends(batch, is_rising=is_rising)
+            begin_there = "" if own.end else f", with {_begins_behind(loaded, is_rising=is_rising)}"
+            if overlap(ends, loaded, is_text=self.newest.is_text) and _counts(self.log, seq):
                 raise CursorError(
-                    f"The range from {self.first.text} to {self.end.text} overlaps that from {first.text} to "
-                    f"{end.text}, which batch {seq} loads: rows in both would be in the table twice.",
+                    f"The range {_shown(ends)} overlaps that {_shown(loaded)}, which batch {seq} loads: rows "
+                    "in both would be in the table twice.",
                     kept="the table and all records; nothing was written",
-                    do="load ranges that begin where others end; or use Merge, or Replace(where=…) with the "
-                    "range's rows",
+                    do=f"load ranges that begin where others end{begin_there}; or use Merge, or "
+                    "Replace(where=…) with the range's rows",
                 )
+
+    def _begins(self, batch: CursorSlice) -> bool:
+        """Return whether a batch takes rows from its first value on, and not from those loaded before."""
+        state = cursor_state.decode(batch.before, self.log.location)
+        return state is None or not state.reached or state.per is not None
 
     def _is_logged(self, view: LogView, begin: int) -> bool:
         """Return whether an entry from ``begin`` on, of any run, is of this range, and was not abandoned."""
@@ -307,16 +323,28 @@ class CursorRows(Source):
         )
 
 
-def _oldest_ms(batch: CursorSlice, state: CursorState | None) -> int | None:
-    """Return the time of the oldest rows that a batch may hold; None if nothing says it.
+def _ends(batch: CursorSlice, *, is_rising: bool = True) -> tuple[Bound, Bound]:
+    """Return the ends of the rows that a batch, and those that go on after it, may load."""
+    far = (BELOW, ABOVE) if is_rising else (ABOVE, BELOW)
+    first, end = ((Bound.decode(text) if text else None) for text in (batch.first, batch.end))
+    return first or far[0], end or far[1]
 
-    :param state: The state before or after it.
-    """
-    if state and state.func == "min" and not batch.end:
-        return None  # from the initial value downwards
-    ends = [batch.first, batch.end] if batch.end else [batch.first]
-    times = [ms for end in ends if end and (ms := Bound.decode(end).milliseconds()) is not None]
-    return min(times) if len(times) == len(ends) else None
+
+def _shown(ends: tuple[Bound, Bound]) -> str:
+    first, end = (None if bound in (BELOW, ABOVE) else bound.text for bound in ends)
+    if first is None:
+        return "of all rows"
+    return f"from {first} on" if end is None else f"from {first} to {end}"
+
+
+def _begins_behind(loaded: tuple[Bound, Bound], *, is_rising: bool) -> str:
+    """Say how a load without an end begins after a range."""
+    first, end = loaded
+    is_reverse = first.kind == end.kind and first.beyond(end, "max" if is_rising else "min")
+    last = first if is_reverse else end
+    value = last.text if last.kind == "number" else repr(last.text)
+    is_loaded = not first.side if is_reverse else end.side == "closed"
+    return f"cursor.initial_value={value}" + (', range_start="open"' if is_loaded else "")
 
 
 def _state_after(log: CheckpointLog, seq: int) -> str | None:
