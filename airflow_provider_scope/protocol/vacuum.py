@@ -77,10 +77,14 @@ def purge_of(
         tables, end = audit.segments.read(folder, start)
         chain = audit.segments.chain(folder, start)
         first, end = max(start, before.below), min(end, view.last_commit.seq + 1)
+        # A part of the table was replaced where the epoch begins: ranges of before are there, too.
+        earlier = range(max(view.overwrite_start or 0, before.below), first)
+        needed = (s for s in earlier if log.offset(s).slice.needs_record and not log.commit(s).abandoned)
+        oldest_range = next(needed, end)
         progress = Progress(
             newest_commit=view.last_commit.seq,
-            epoch_start=start,
-            first_needed=_first_needed(log, SeenFiles(tables), first, end),
+            epoch_start=min(start, oldest_range),
+            first_needed=min(_first_needed(log, SeenFiles(tables), first, end), oldest_range),
             columns_from=_columns_from(log, view, before.below),
             vacuumed=before.below,
         )

@@ -21,7 +21,7 @@ from airflow_provider_scope.exceptions import (
     TableGoneError,
     UnknownRowsError,
 )
-from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol import repair, vacuum
 from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.spark import settings as core_settings
 from airflow_provider_scope.spark.cursor import Reading
@@ -151,6 +151,23 @@ def test_a_range_that_replaces_a_part_leaves_the_state_and_the_ranges_of_before(
 
     assert (pipe.rows("n"), again.batches) == ([(1,), (2,), (3,), (4,), (5,), (6,)], [])
     assert pipe.state() == state
+
+
+def test_after_a_part_was_replaced_vacuum_keeps_the_records_of_the_ranges_of_before(source: Source) -> None:
+    source.add(n=[1, 2, 3, 4])
+    source.pipe(initial_value=1, end_value=3).run()
+    part = {"kind": "replace", "where": "n >= 3 AND n < 5"}
+    for _ in range(2):
+        source.pipe(initial_value=3, end_value=5, write=part).run(max_batches_per_run=None)
+    pipe = source.pipe(initial_value=1, end_value=3)
+    execution, request = pipe.execution()
+    purge = vacuum.purge_of(
+        execution.log, execution.audit, execution.engine, request.table, retain=1, now_ms=execution.now_ms()
+    )
+    vacuum.run(execution.log, purge)
+
+    assert pipe.run().batches == []
+    assert pipe.rows("n") == [(1,), (2,), (3,), (4,)]
 
 
 def test_ranges_of_two_columns_are_told_apart_and_a_column_has_any_letter_case(source: Source) -> None:
