@@ -370,7 +370,8 @@ class Reading:
         """
         state = replace(
             self.before,
-            column=self.cursor.column,
+            # As the source writes it: a database that is asked later tells letter cases apart.
+            column=next(filter(self._is_cursor, self.data.columns), self.cursor.column),
             func=self.cursor.last_value_func,
             kind=self.kind,
             per_kind=self.group_kind,
@@ -381,6 +382,9 @@ class Reading:
             columns=tuple(self.data.columns) if self.cursor.dedup_key is None else (),
         )
         return cursor_state.moved(self.cursor, state, self._newest(rows, newest), self.kind, self.first)
+
+    def _is_cursor(self, name: str) -> bool:
+        return name.lower() == self.cursor.column.lower()
 
     def _newest(self, rows: DataFrame, newest: str | None) -> dict[str, str]:
         """Find the last value of each group; no more of them than show that they are too many.

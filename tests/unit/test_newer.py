@@ -264,7 +264,7 @@ def test_what_the_answer_could_not_tell_is_not_asked(
 
 def test_the_question_looks_as_far_back_as_the_load() -> None:
     lag = replace(RULE, lag=3, last_value_func="min", on_cursor_value_missing="exclude", column="N")
-    state = state_of(ROW, since="10", func="min")
+    state = state_of(ROW, since="10", func="min", columns=())  # as with a dedup_key
     asked = newer.question("postgresql", "t AS q", lag, state, None)
     assert asked
     assert 'WHERE "n" <= 10\nLIMIT' in asked[0]

@@ -147,8 +147,7 @@ def question(
     start = cursor_state.start_of(cursor, state, kind, first)
     if start is None or start != state.since:
         return None  # of rows before that it is not known which are loaded
-    # The user may write the column in another letter case.
-    name = named(next((c for c in state.columns if c.lower() == cursor.column.lower()), cursor.column))
+    name = named(state.column)  # the user may write it in another letter case
     or_condition = "" if cursor.excludes_missing else f" OR {name} IS NULL"
     if database == "postgresql" and (kind in _POSTGRES or kind.startswith("decimal")):
         value, limit = name, postgres_literal(kind, start)
