@@ -166,6 +166,19 @@ def test_a_cursor_that_is_not_a_number_is_named_beside_those_that_are(
     assert pipe.rows("x") == [(Decimal("1.00"),), (Decimal("2.00"),)]
 
 
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN"])
+def test_a_cursor_of_any_number_may_be_infinite_and_is_named(world: World, value: str) -> None:
+    world.run("CREATE TABLE t (x numeric)", f"INSERT INTO t VALUES (1), (2), ('{value}')")
+    any_number = {"options": {"customSchema": "x DECIMAL(20,2)"}}
+    with pytest.raises(CursorError, match=f"column x has the value {value}"):
+        world.pipe("x", max_rows_per_batch=1, **any_number).run()
+    pipe = world.pipe("x", on_cursor_value_missing="exclude", **any_number)
+    pipe.table = pipe.folder / "other"
+    pipe.run()
+
+    assert pipe.rows("x") == [(Decimal("1.00"),), (Decimal("2.00"),)]
+
+
 @pytest.mark.parametrize("value", ["infinity", "9999-12-31"])
 def test_the_end_of_time_does_not_become_the_last_value(world: World, value: str) -> None:
     world.run("CREATE TABLE t (c date)", f"INSERT INTO t VALUES ('{value}')")

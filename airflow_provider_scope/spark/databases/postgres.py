@@ -315,8 +315,10 @@ class _CursorConditions:
         if not self.cursor.excludes_missing:
             if self.column.may_be_null:
                 alternatives.append(f"{name} IS NULL")
-            if self.no_numbers:
-                alternatives.append(f"{name} IN {self.no_numbers}")
+            if self.is_no_number:
+                alternatives.append(self.is_no_number)
+        elif self.is_no_number:
+            within += f" AND NOT {self.is_no_number}"
         return " OR ".join([f"({within})", *alternatives])
 
     @property
@@ -329,11 +331,13 @@ class _CursorConditions:
         return _KINDS.get(self.column.kind, "string")
 
     @property
-    def no_numbers(self) -> str:
-        """SQL of the values that have no place in the order of numbers; empty if the type has none."""
+    def is_no_number(self) -> str:
+        """SQL of whether a value has no place in the order of numbers; empty if the type has none such."""
+        name, infinite = named(self.column.name), "('NaN', 'Infinity', '-Infinity')"
         if self.column.kind == "numeric":
-            return "('NaN')"
-        return "('NaN', 'Infinity', '-Infinity')" if self.kind in ("float", "double") else ""
+            # Without a precision, it may be infinite from PostgreSQL 14 on; before, that is no number's text.
+            return f"({name} IN ('NaN'))" if self.column.precision else f"({name}::text IN {infinite})"
+        return f"({name} IN {infinite})" if self.kind in ("float", "double") else ""
 
     @property
     def value(self) -> str:
@@ -441,8 +445,8 @@ class _CursorConditions:
         """
         largest = "max" if self.cursor.is_rising else "min"
         within = [*conditions] if self.group else []  # only the groups of which rows may be new
-        if self.no_numbers:
-            within.append(f"{self.value} NOT IN {self.no_numbers}")
+        if self.is_no_number:
+            within.append(f"NOT {self.is_no_number}")
         source = self.session.rows_of + (f" WHERE {' AND '.join(within)}" if within else "")
         lasts, (asked_at,) = self._furthest(largest, source, ", clock_timestamp()::text")
         if not lasts:
@@ -511,8 +515,8 @@ class _CursorConditions:
         if before and before.reached:
             lasts = {key: group.last for key, group in before.reached.items()}
             fresh.append(self._limited(">", lasts, of_others="TRUE"))
-        if self.no_numbers:
-            fresh.append(f"{self.value} NOT IN {self.no_numbers}")
+        if self.is_no_number:
+            fresh.append(f"NOT {self.is_no_number}")
         where = f" WHERE {' AND '.join(fresh)}"
         order = "" if self.cursor.is_rising else " DESC"
         values = f"SELECT {self.value} AS v FROM {self.session.rows_of}{where}"
