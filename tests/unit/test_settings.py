@@ -101,7 +101,7 @@ def test_an_option_that_changes_which_rows_there_are_is_refused_in_any_case(name
     assert caught.value.do == REFUSED[name].instead
 
 
-@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED", "dropMalformed", None, True])
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED", "dropMalformed", None, "true"])
 def test_a_mode_that_goes_on_past_bad_records_is_answered_with_another_way(mode: Any) -> None:
     with pytest.raises(InputError) as caught:
         make({"Mode": mode})
@@ -121,9 +121,14 @@ def test_a_mode_that_goes_on_past_bad_records_is_answered_with_another_way(mode:
         {},
         XCOM,
         {"mode": "FAILFAST"},
-        {"mode": "failfast", "enforceSchema": "false", "columnPruning": False, "ignoreCorruptFiles": "False"},
+        {
+            "mode": "failfast",
+            "enforceSchema": "false",
+            "columnPruning": "false",
+            "ignoreCorruptFiles": "False",
+        },
         {"mode": "{{ params.mode }}"},
-        {"header": "{{ params.header }}", "sep": ";", "encoding": "latin1", "multiLine": True},
+        {"header": "{{ params.header }}", "sep": ";", "encoding": "latin1", "multiLine": "true"},
         {"mergeSchema": "true"},
         {"inferSchema": "true", "samplingRatio": "0.5"},
         {"dateFormat": "dd.MM.yyyy", "datetimeRebaseMode": "LEGACY"},
