@@ -211,7 +211,9 @@ def _generic(connection: Connection) -> Database:
         raise _bad(connection, "a secret in its URL", "user and password in their own fields")
     kind = next((kind for kind in DRIVERS if url.startswith(f"jdbc:{kind}:")), "jdbc")
     if kind == "mysql":
-        url += ("&" if "?" in url else "?") + "&".join(f"{name}={value}" for name, value in _OF_MYSQL.items())
+        given = {word.partition("=")[0].lower() for word in url.partition("?")[2].split("&")}
+        words = [f"{name}={value}" for name, value in _OF_MYSQL.items() if name.lower() not in given]
+        url += ("&" if "?" in url else "?") + "&".join(words)
     driver, package = DRIVERS.get(kind, (None, None))
     packages = extra.get("packages") or ([package] if package else [])
     return Database(

@@ -12,6 +12,7 @@ from airflow_provider_scope.protocol.derived import SeenFiles
 from airflow_provider_scope.protocol.records import Vacuumed
 from airflow_provider_scope.protocol.retention import Boundary, Progress
 from airflow_provider_scope.protocol.view import newest_not_abandoned, read_log
+from airflow_provider_scope.values import CursorSlice
 
 if TYPE_CHECKING:
     from airflow_provider_scope.protocol.derived import AuditFiles
@@ -79,8 +80,12 @@ def purge_of(
         first, end = max(start, before.below), min(end, view.last_commit.seq + 1)
         # A part of the table was replaced where the epoch begins: ranges of before are there, too.
         earlier = range(max(view.overwrite_start or 0, before.below), first)
-        needed = (s for s in earlier if log.offset(s).slice.needs_record and not log.commit(s).abandoned)
-        oldest_range = next(needed, end)
+        ranges: dict[tuple[str, str | None, str], int] = {}
+        for seq in earlier:
+            batch = log.offset(seq).slice
+            if isinstance(batch, CursorSlice) and batch.end and not log.commit(seq).abandoned:
+                ranges[batch.column.lower(), batch.first, batch.end] = seq
+        oldest_range = min(ranges.values(), default=end)
         progress = Progress(
             newest_commit=view.last_commit.seq,
             epoch_start=min(start, oldest_range),

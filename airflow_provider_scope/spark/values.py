@@ -30,8 +30,16 @@ _SPARK_NAMES = ("nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinit
 """Texts, in lower case, that Spark casts to floating values that are no numbers."""
 _ZONE_LETTERS = frozenset("XxZzVO")
 """Letters of a pattern that read a zone."""
+_CLOCK_LETTERS = frozenset("aBhHkKmsSnNA")
+"""Letters of a pattern that read a time of day."""
 _VERBATIM = re.compile("'[^']*'")
 """A part of a pattern that stands for itself."""
+_UTC = re.compile("'(Z|UTC|GMT)'")
+"""One that says the zone."""
+_OPTIONAL_ZONE = re.compile(r"\[[^\[\]']*[XxZzVO][^\[\]']*\]")
+_ENDS_IN_UTC = r"(Z|UTC|GMT|[+-]00(:?00)?)\s*$"
+_NO_DIGITS = r"[eE].*|[^\p{Nd}.]"
+"""What a number has beside its digits and its point."""
 _NANOSECONDS = re.compile("([^A-Za-z])S{7,}")
 """A fraction with more digits than a timestamp has, and what is before it, in a pattern."""
 
@@ -184,7 +192,7 @@ def _floating(text: str, cast: str, kind: T.DataType, options: Mapping[str, str]
 def _is_decimal(text: str, cast: str, kind: T.DecimalType) -> str:
     scale = kind.scale
     # With an exponent: how many digits the point has after it, but for zeros at the end.
-    mantissa = f"regexp_replace({text}, {literal('[eE].*|[^0-9.]')}, '')"
+    mantissa = f"regexp_replace({text}, {literal(_NO_DIGITS)}, '')"
     significant = f"trim(TRAILING '0' FROM replace({mantissa}, '.', ''))"
     exponent = f"try_cast(substring_index(lower({text}), 'e', -1) AS int)"
     digits = f"length({significant}) - length(substring_index({mantissa}, '.', 1)) - {exponent}"
@@ -200,22 +208,7 @@ def _time(text: str, cast: str, kind: T.DataType, options: Mapping[str, str]) ->
     time, zone = _TIMES[type(kind)], options.get("timezone")
     is_instant = isinstance(kind, T.TimestampType)
     if time.option in options:
-        pattern = options[time.option]
-        letters = _VERBATIM.sub("", pattern)
-        has_zone = not _ZONE_LETTERS.isdisjoint(letters)
-        instant = value = f"try_to_timestamp({text}, {literal(pattern)})"
-        is_exact = f"{value} IS NOT NULL"
-        if not is_instant:
-            value = f"CAST({value} AS {kind.simpleString()})"
-        elif zone and not has_zone:
-            value = f"to_utc_timestamp({value}, {literal(zone)})"
-        if isinstance(kind, T.DateType):
-            is_exact = f"{value} = {instant}"  # neither a time of day nor a zone is cut off
-        elif not is_instant and has_zone:
-            is_exact = "false"
-        if fraction := _NANOSECONDS.search(letters):
-            is_exact += f" AND NOT {_matches(text, f'{re.escape(fraction[1])}[0-9]{{6}}0*[1-9]')}"
-        return Converted(value, f"({is_exact})")
+        return _by_pattern(text, options[time.option], kind, zone)
     is_clear = _matches(text, time.clear)
     if isinstance(kind, T.DateType):
         # Written out again it is the same text; a single digit for month or day is as clear.
@@ -224,6 +217,29 @@ def _time(text: str, cast: str, kind: T.DataType, options: Mapping[str, str]) ->
     if is_instant and zone:
         value = f"if({_matches(text, _WALL_CLOCK)}, to_utc_timestamp({cast}, {literal(zone)}), {cast})"
     return Converted(value, f"({cast} IS NOT NULL AND {is_clear})")
+
+
+def _by_pattern(text: str, pattern: str, kind: T.DataType, zone: str | None) -> Converted:
+    """Convert a text by a pattern of Spark's; a part of it that its type does not have is not cut off."""
+    is_date, is_instant = isinstance(kind, T.DateType), isinstance(kind, T.TimestampType)
+    if isinstance(kind, T.TimestampNTZType):
+        pattern = _OPTIONAL_ZONE.sub("", pattern)  # so a text with a zone does not fit
+    letters = _VERBATIM.sub("", pattern)
+    has_zone = not _ZONE_LETTERS.isdisjoint(letters)
+    instant = value = f"try_to_timestamp({text}, {literal(pattern)})"
+    if not is_instant:
+        value = f"CAST({value} AS {kind.simpleString()})"
+    elif zone and not has_zone and not _UTC.search(pattern):
+        value = f"to_utc_timestamp({value}, {literal(zone)})"
+    checks = [f"{value} IS NOT NULL"]
+    if is_date and not _CLOCK_LETTERS.isdisjoint(letters):
+        checks.append(f"{value} = {instant}")
+    if has_zone and not is_instant:
+        checks.append(_matches(text, _ENDS_IN_UTC) if is_date else "false")
+    signs = _VERBATIM.sub(lambda part: re.sub("['A-Za-z]", "", part[0]), pattern)
+    if fraction := _NANOSECONDS.search(signs):
+        checks.append(f"NOT {_matches(text, f'{re.escape(fraction[1])}[0-9]{{6}}0*[1-9]')}")
+    return Converted(value, f"({' AND '.join(checks)})")
 
 
 def _matches(text: str, pattern: str) -> str:

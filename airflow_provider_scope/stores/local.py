@@ -180,7 +180,9 @@ def _scan(folder: str, root: str, identity: tuple[int, int]) -> Iterator[os.DirE
 def _is_shown(folder: str, root: str) -> bool:
     """Return whether a folder lies below a root, and in no folder that may be hidden."""
     inside = folder.removeprefix(root.rstrip("/") + "/")
-    return inside != folder and not re.search(r"(^|/)[._]|_(/|$)", inside)
+    return inside != folder and not re.search(
+        r"(^|/)(\.|_[^=/]*(/|$)|_(common_)?metadata)|\._COPYING_(/|$)", inside
+    )
 
 
 def _was_deleted(path: str, root: str, identity: tuple[int, int], err: OSError) -> bool:

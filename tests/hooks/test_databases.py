@@ -79,6 +79,12 @@ def test_a_url_of_mysql_gets_what_its_driver_needs_to_change_no_value(
     assert found.url == f"{url}{separator}{words}&yearIsDateType=false&useCursorFetch=true"
 
 
+def test_what_a_url_of_mysql_says_itself_stays(made: Any) -> None:
+    url = "jdbc:mysql://h/d?tinyint1IsBit=true&forceConnectionTimeZoneToSession=true"
+    words = "connectionTimeZone=UTC&yearIsDateType=false&useCursorFetch=true"
+    assert made(conn_type="jdbc", host=url).url == f"{url}&{words}"
+
+
 @pytest.mark.parametrize(
     ("fields", "told"),
     [

@@ -10,6 +10,7 @@ import pytest
 from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.report import RunReport
+from airflow_provider_scope.sources.cursor.bounds import Bound
 from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.specs import Cursor, TableSource
@@ -102,3 +103,13 @@ def test_what_was_abandoned_has_no_rows() -> None:
         log = slices(loaded)
         log.put_commit(a_commit(0, abandoned=True))
         assert not refusal(log, load)
+
+
+def test_a_range_within_a_load_that_goes_downwards_is_refused_whatever_its_own_direction() -> None:
+    log = CheckpointLog(MemoryStorage(), "file:///t/_checkpoint")
+    log.put_offset(
+        an_entry(0, slice=CursorSlice(None, "n", Bound("number", "100").encode(), None, None, None))
+    )
+    log.put_commit(a_commit(0, state=CursorState(column="n", func="min", kind="bigint", last="1").encode()))
+
+    assert "which batch 0 loads" in refusal(log, ends(0, 50))

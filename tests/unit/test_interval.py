@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
@@ -495,6 +496,31 @@ def test_an_interval_beside_ranges_of_a_cursor_shares_no_time_with_them(
         return False
 
     assert [day for day in (1, 2, 4, 5, 6) if is_refused(day)] == refused
+
+
+@pytest.mark.parametrize(
+    ("column", "first", "end", "begins_hour", "is_refused"),
+    [
+        # The interval becomes the dates of its ends, so that it has all rows of the 5th.
+        ("at", "text:2013-01-02", "closed text:2013-01-05", 5, True),
+        ("at", "text:2013-01-02T00:00:00", "text:2013-01-05T05:00:00", 5, False),
+        ("at", "text:2013-01-02", "text:2013-01-05", 0, False),
+        # Rows of one time by another column may be of this one.
+        ("ordered_at", "timestamp:2012-01-02T00:00:00+00:00", "timestamp:2012-01-05T00:00:00+00:00", 0, True),
+        ("AT", "timestamp:2012-01-02T00:00:00+00:00", "timestamp:2012-01-05T00:00:00+00:00", 0, False),
+    ],
+)
+def test_a_range_tells_what_it_shares_with_an_interval_if_both_are_of_one_column_and_type(
+    column: str, first: str, end: str, begins_hour: int, *, is_refused: bool
+) -> None:
+    log = CheckpointLog(MemoryStorage(), "file:///t/_checkpoint")
+    log.put_offset(an_entry(0, slice=CursorSlice(None, column, first, end, None, None)))
+    begin = FIRST_OF_2013 + 4 * DAY + begins_hour * DAY // 24
+    spec = TableSource(table="/s", cursor=Cursor(column="at"))
+    source = CursorRows(spec=spec, log=a_log(log.storage, 4), window=Window(begin, begin + DAY))
+
+    with pytest.raises(InputError, match="were loaded before") if is_refused else nullcontext():
+        source.check_not_loaded_before(log, NoAuditFiles(log))
 
 
 def test_an_interval_whose_files_were_loaded_by_dbt_scope_is_refused() -> None:

@@ -153,12 +153,11 @@ class CursorRows(Source):
                 continue
             state = cursor_state.decode(batch.before or _state_after(log, seq), log.location)
             ends = _ends(batch)
-            if state and state.func == "min" and not batch.end:
+            if batch.column.lower() != self.column.lower():
+                ends = BELOW, ABOVE  # the values of one column say nothing of those of another
+            elif state and state.func == "min" and not batch.end:
                 ends = BELOW, ABOVE  # once it is begun, such a load could not go on
-            of_interval = window_bounds(
-                self.window, next((e.kind for e in ends if e not in (BELOW, ABOVE)), "")
-            )
-            if overlap(ends, of_interval) is False or not _counts(log, seq):
+            if not _share_time(ends, self.window) or not _counts(log, seq):
                 continue
             raise InputError(
                 f'Rows of the interval {self.window.name} were loaded before, by mode="incremental" '
@@ -275,8 +274,11 @@ class CursorRows(Source):
         for seq, batch in self._slices(view, begin):
             if not batch.end and (not own.end or not (is_purged or self._begins(batch))):
                 continue
-            loaded = _ends(batch, is_rising=is_rising)
-            begin_there = "" if own.end else f", with {_begins_behind(loaded, is_rising=is_rising)}"
+            loaded = _ends(batch, is_rising=is_rising) if self._is_alike(seq, batch) else (BELOW, ABOVE)
+            begin_there = ""
+            if not own.end:
+                bound = _begins_behind(loaded, is_rising=is_rising)
+                begin_there = f", with {bound}; if a RESTORE removed these rows, with full_refresh=True"
             if overlap(ends, loaded, is_text=self.newest.is_text) and _counts(self.log, seq):
                 raise CursorError(
                     f"The range {_shown(ends)} overlaps that {_shown(loaded)}, which batch {seq} loads: rows "
@@ -290,6 +292,11 @@ class CursorRows(Source):
         """Return whether a batch takes rows from its first value on, and not from those loaded before."""
         state = cursor_state.decode(batch.before, self.log.location)
         return state is None or not state.reached or state.per is not None
+
+    def _is_alike(self, seq: int, batch: CursorSlice) -> bool:
+        """Return whether a load without an end goes the same way as this one."""
+        state = cursor_state.decode(batch.before or _state_after(self.log, seq), self.log.location)
+        return bool(batch.end) or state is None or state.func == self.spec.cursor.last_value_func
 
     def _is_logged(self, view: LogView, begin: int) -> bool:
         """Return whether an entry from ``begin`` on, of any run, is of this range, and was not abandoned."""
@@ -328,6 +335,15 @@ def _ends(batch: CursorSlice, *, is_rising: bool = True) -> tuple[Bound, Bound]:
     far = (BELOW, ABOVE) if is_rising else (ABOVE, BELOW)
     first, end = ((Bound.decode(text) if text else None) for text in (batch.first, batch.end))
     return first or far[0], end or far[1]
+
+
+def _share_time(ends: tuple[Bound, Bound], window: Window) -> bool:
+    """Return whether an interval has, or may have, rows between two bounds of the same column."""
+    known = [end for end in ends if end not in (BELOW, ABOVE)]
+    kinds = {end.kind for end in known[:1]}
+    if known and all(end.kind == "text" and len(end.text) == len("2026-01-31") for end in known):
+        kinds.add("date")  # only the column tells
+    return any(overlap(ends, window_bounds(window, kind)) is not False for kind in kinds or ("",))
 
 
 def _shown(ends: tuple[Bound, Bound]) -> str:

@@ -382,11 +382,11 @@ def start_of(
     :param reached: Of a group that the state does not have, None.
     :raises CursorError: A bound does not fit the column, or the type knows no lag.
     """
+    if reached is not None and reached.last is not None and not cursor.lag:
+        return reached.last
     first = None if initial is None else value_of("initial_value", initial, kind)
     if reached is None or reached.last is None:
         return first
-    if not cursor.lag:
-        return reached.last
     start = _shifted(reached.last, kind, cursor)
     if (
         cursor.dedup_key != ()

@@ -6,11 +6,13 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from deltalake.exceptions import DeltaError
+
 from airflow_provider_scope.delta.commit import explaining_damage, path_of
 from airflow_provider_scope.delta.log import open_source, open_table, read_commit, table_columns
 from airflow_provider_scope.delta.schema import evolve
 from airflow_provider_scope.delta.write_rules import Merge, Replace, Scd2
-from airflow_provider_scope.exceptions import ChangeFeedError
+from airflow_provider_scope.exceptions import ChangeFeedError, TableUnreadableError
 from airflow_provider_scope.protocol.report import READ, REMAINING, RunReport
 from airflow_provider_scope.protocol.source import OneSlice, Source
 from airflow_provider_scope.sources.feed import state as feed_state
@@ -145,8 +147,11 @@ class SourceLog:
         """Return whether the table had rows before a version; also true if the log no longer tells it."""
         if first.begins:
             return False
-        with open_table(self.table, self.storage, at=first.version - 1) as opened:
-            return opened is None or bool(opened.delta.file_uris())
+        try:
+            with open_table(self.table, self.storage, at=first.version - 1) as opened:
+                return opened is None or bool(opened.delta.file_uris())
+        except (DeltaError, TableUnreadableError):
+            return True
 
     def commit(self, version: int) -> SourceCommit | None:
         """Return a commit; None if the log does not have it."""

@@ -308,7 +308,8 @@ class _CursorConditions:
     def _or_missing(self, conditions: Sequence[str]) -> str:
         """Join conditions, and take the rows without a value, too, unless they are left out."""
         if not conditions:
-            return ""
+            leaves_out = self.cursor.excludes_missing and self.is_no_number
+            return f"NOT {self.is_no_number}" if leaves_out else ""
         within = " AND ".join(conditions)
         name = named(self.column.name)
         alternatives = []

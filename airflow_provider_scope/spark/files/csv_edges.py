@@ -81,8 +81,9 @@ def without_edges(
             shown = (header or last).line[:SHOWN]
             problems.append(Problem(file, _NO_HEADER, shown, HEADER_HINT))
         # Of a line that the parser has taken apart, quotes are gone.
-        line = last.line.rstrip("\r\n").replace(quote, "")
-        if footer is not None and last[NUMBER] > before and re.fullmatch(footer, line):
+        line = last.line.rstrip("\r\n")
+        is_footer = footer and any(re.fullmatch(footer, text) for text in (line, line.replace(quote, "")))
+        if is_footer and last[NUMBER] > before:
             footers[file] = last[NUMBER]
         texts = [row.line for row in of_file if row[NUMBER] < before or row[NUMBER] == footers.get(file)]
         if texts:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 AVRO_READER = "org.apache.spark.sql.avro.AvroFileFormat"
 """The class by which Spark is asked to read Avro: 4.2 has it, but knows the format's name by a jar."""
 _GLOB_CHARACTERS = re.compile(r"[\\\[\]{}*?]")
-_PLAIN = re.compile(r"[\w/:.=-]*", re.ASCII)
+_PLAIN = re.compile(r"[\w/:.=@-]*", re.ASCII)
 """Paths that Spark spells as they are."""
 FILE = "_scope_file"
 """The column with the file of a record: its path as it is, which Spark itself encodes as a URI."""
