@@ -556,3 +556,29 @@ class TableSpec:
                 raise validation.bad(
                     "expect", name, "names of at most 100 letters, digits, spaces, '_', '-' and '.'"
                 )
+
+
+def narrowed(old: Kind, new: Kind, path: str = "", *, takes_wider: bool = False) -> str | None:
+    """Say in which column a type lacks what another one has; None if it has all of it.
+
+    :param takes_wider: Whether a wider type has all of it, too.
+    """
+    match old, new:
+        case Struct(), Struct():
+            new_fields = new.by_name()
+            for field in old.fields:
+                name = f"{path}.{field.name}" if path else field.name
+                if field.name.lower() not in new_fields:
+                    return f"drops or renames the column {name!r}"
+                kind = new_fields[field.name.lower()].kind
+                if difference := narrowed(field.kind, kind, name, takes_wider=takes_wider):
+                    return difference
+            return None
+        case Array(), Array():
+            return narrowed(old.element, new.element, path, takes_wider=takes_wider)
+        case Map(), Map():
+            parts = ((old.key, new.key), (old.value, new.value))
+            return next(filter(None, (narrowed(*p, path, takes_wider=takes_wider) for p in parts)), None)
+        case str(), str() if takes_wider and wider(old, new) == new:
+            return None
+    return None if old == new else f"changes the type of {path!r} from {text(old)} to {text(new)}"

@@ -122,9 +122,9 @@ def check_beside_intervals(
         f" (of a column of numbers, {last / 1000:.15g} without quotes; of dates, {end.date()!r}; of text, "
         f"{end.isoformat()!r})"
     )
-    others = numbers if is_cursor else ""
+    forms = numbers if is_cursor else ""
     later = f"without {argument} at or after that time, " if argument else ""
-    begin = f"set {argument}={iso_time(last)!r} in the source{others}; or, " if argument else ""
+    begin = f"set {argument}={iso_time(last)!r} in the source{forms}; or, " if argument else ""
     raise InputError(
         f"The table's intervals in {checkpoint} reach to {iso_time(last)}: {later}what they loaded would be "
         "loaded twice.",

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.delta import commit as delta_commit
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
-from airflow_provider_scope.sources.cursor.bounds import Bound
+from airflow_provider_scope.sources.cursor.bounds import Bound, check_times
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.spark import databases, settings, user_sql
@@ -223,7 +223,7 @@ class Reading:
         """
         if self.kind == "string" and self.end and self.end.kind == "instant":
             largest = self.data.agg(F.max(self.stored)).first()[0]  # type: ignore[index] # an aggregate has a row
-            cursor_state.check_times(self.cursor.column, largest)
+            check_times(self.cursor.column, largest)
         candidates, more = self._candidates(), False
         if self.max_rows is not None:
             if not self.is_repeatable:

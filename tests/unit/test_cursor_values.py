@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError, InputError
 from airflow_provider_scope.sources.cursor import state as cursor_state
-from airflow_provider_scope.sources.cursor.bounds import Bound, overlap, window_bounds
+from airflow_provider_scope.sources.cursor.bounds import Bound, check_times, overlap, window_bounds
 from airflow_provider_scope.sources.cursor.spec import bound_of
 from airflow_provider_scope.sources.cursor.state import CursorState, Group
 from airflow_provider_scope.spark import plan as plans
@@ -122,10 +122,10 @@ def test_an_end_as_text_is_before_each_text_of_that_time() -> None:
         assert all(end <= text for text in texts)
         assert end > "2024-10-27T21:59:59.999Z"
         for text in [*texts, f"{texts[0]}  ", None]:
-            cursor_state.check_times("at", text)
+            check_times("at", text)
     for text in ("2024-10-27 22:00:00", "2024-10-27", "2024-10-27T22:00", "2024-10-27T22:00:00+02:00", "n/a"):
         with pytest.raises(CursorError, match=re.escape(f"largest value is '{text}'")):
-            cursor_state.check_times("at", text)
+            check_times("at", text)
 
 
 def test_parts_of_a_second_are_cut_off_as_the_type_does_not_have_them() -> None:

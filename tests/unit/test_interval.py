@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
@@ -420,6 +419,18 @@ def test_an_interval_whose_files_were_loaded_before_is_refused() -> None:
             check_day(world, day)
 
 
+def is_refused(log: CheckpointLog, day: int, hour: int = 0) -> bool:
+    """Return whether an interval of a day from an hour on may not begin beside this log."""
+    begin = FIRST_OF_2013 + (day - 1) * DAY + hour * DAY // 24
+    spec = TableSource(table="/s", cursor=Cursor(column="at"))
+    source = CursorRows(spec=spec, log=a_log(log.storage, day - 1), window=Window(begin, begin + DAY))
+    try:
+        source.check_not_loaded_before(log, NoAuditFiles(log))
+    except InputError as err:
+        return "were loaded before" in err.what
+    return False
+
+
 @pytest.mark.parametrize(
     ("initial_days", "more", "refused"),
     [
@@ -450,17 +461,7 @@ def test_an_interval_whose_rows_a_cursor_loaded_before_is_refused(
     if "abandoned" in more:
         log.put_commit(a_commit(more["abandoned"], abandoned=True))
 
-    def is_refused(day: int) -> bool:
-        window = Window(FIRST_OF_2013 + (day - 1) * DAY, FIRST_OF_2013 + day * DAY)
-        spec = TableSource(table="/s", cursor=Cursor(column="at"))
-        source = CursorRows(spec=spec, log=a_log(log.storage, day - 1), window=window)
-        try:
-            source.check_not_loaded_before(log, NoAuditFiles(log))
-        except InputError:
-            return True
-        return False
-
-    assert [day for day in (1, 9) if is_refused(day)] == refused
+    assert [day for day in (1, 9) if is_refused(log, day)] == refused
 
 
 @pytest.mark.parametrize(
@@ -485,21 +486,11 @@ def test_an_interval_beside_ranges_of_a_cursor_shares_no_time_with_them(
     log = CheckpointLog(MemoryStorage(), "file:///t/_checkpoint")
     log.put_offset(an_entry(0, slice=CursorSlice(None, "at", first, end, None, None)))
 
-    def is_refused(day: int) -> bool:
-        window = Window(FIRST_OF_2013 + (day - 1) * DAY, FIRST_OF_2013 + day * DAY)
-        spec = TableSource(table="/s", cursor=Cursor(column="at"))
-        source = CursorRows(spec=spec, log=a_log(log.storage, day - 1), window=window)
-        try:
-            source.check_not_loaded_before(log, NoAuditFiles(log))
-        except InputError:
-            return True
-        return False
-
-    assert [day for day in (1, 2, 4, 5, 6) if is_refused(day)] == refused
+    assert [day for day in (1, 2, 4, 5, 6) if is_refused(log, day)] == refused
 
 
 @pytest.mark.parametrize(
-    ("column", "first", "end", "begins_hour", "is_refused"),
+    ("column", "first", "end", "begins_hour", "refused"),
     [
         # The interval becomes the dates of its ends, so that it has all rows of the 5th.
         ("at", "text:2013-01-02", "closed text:2013-01-05", 5, True),
@@ -511,16 +502,12 @@ def test_an_interval_beside_ranges_of_a_cursor_shares_no_time_with_them(
     ],
 )
 def test_a_range_tells_what_it_shares_with_an_interval_if_both_are_of_one_column_and_type(
-    column: str, first: str, end: str, begins_hour: int, *, is_refused: bool
+    column: str, first: str, end: str, begins_hour: int, *, refused: bool
 ) -> None:
     log = CheckpointLog(MemoryStorage(), "file:///t/_checkpoint")
     log.put_offset(an_entry(0, slice=CursorSlice(None, column, first, end, None, None)))
-    begin = FIRST_OF_2013 + 4 * DAY + begins_hour * DAY // 24
-    spec = TableSource(table="/s", cursor=Cursor(column="at"))
-    source = CursorRows(spec=spec, log=a_log(log.storage, 4), window=Window(begin, begin + DAY))
 
-    with pytest.raises(InputError, match="were loaded before") if is_refused else nullcontext():
-        source.check_not_loaded_before(log, NoAuditFiles(log))
+    assert is_refused(log, 5, begins_hour) == refused
 
 
 def test_an_interval_whose_files_were_loaded_by_dbt_scope_is_refused() -> None:

@@ -7,6 +7,9 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
+from airflow_provider_scope.sql import quoted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ISO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]00:?00)?")
 
 
 class Bound(NamedTuple):
@@ -142,4 +146,23 @@ def moment_of(text: str) -> datetime | date:
     """
     return (
         date.fromisoformat(text) if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else datetime.fromisoformat(text)
+    )
+
+
+def check_times(column: str, largest: str | None) -> None:
+    """Refuse a column of text that does not hold times as an interval's ends are written.
+
+    :param largest: The largest value in the source, by code point; None if there is none.
+    :raises CursorError: It is no such time: the order of the texts is not the one of their times.
+    """
+    if largest is None or _ISO_TIME.fullmatch(largest.rstrip(" ")):
+        return
+    name = column if "." in column else quoted(column)
+    select = f"SELECT *, CAST({name} AS timestamp) AS scope_time FROM @data"  # noqa: S608 - it is shown
+    raise CursorError(
+        f"The column {column!r} is text, and its largest value is {largest[:60]!r}. The rows of an interval "
+        "are found only by UTC text such as '2026-01-31T05:00:00' or '2026-01-31T05:00:00Z'.",
+        kept=NO_ROW_WRITTEN,
+        do=f"make times of it: pre_filter_sql={select!r}, with column='scope_time' (what has no zone is UTC "
+        "then). The batch that is open keeps its column: abandon it with `airflow scope abandon`",
     )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CheckpointCorruptError, CursorError
 from airflow_provider_scope.sources.cursor.bounds import EPOCH, Bound, moment_of
-from airflow_provider_scope.sql import quoted
 from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 MOST_BOUNDARY_ROWS = 100
 """Rows whose hashes are in the state itself: it is part of a commit and of a record."""
 
-_ISO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]00:?00)?")
 _DIGITS = 400
 """More than a double or a decimal has: Python itself rounds to 28."""
 _WHOLE = re.compile(r"tinyint|smallint|int|bigint")
@@ -519,25 +517,6 @@ def _of_instant(moment: datetime, kind: str) -> str:
     # Without zone, and zeros at the end: so it is before each text of that time.
     text = moment.replace(tzinfo=None).isoformat()
     return text.rstrip("0") if moment.microsecond else text
-
-
-def check_times(column: str, largest: str | None) -> None:
-    """Refuse a column of text that does not hold times as an interval's ends are written.
-
-    :param largest: The largest value in the source, by code point; None if there is none.
-    :raises CursorError: It is no such time: the order of the texts is not the one of their times.
-    """
-    if largest is None or _ISO_TIME.fullmatch(largest.rstrip(" ")):
-        return
-    name = column if "." in column else quoted(column)
-    select = f"SELECT *, CAST({name} AS timestamp) AS scope_time FROM @data"  # noqa: S608 - it is shown
-    raise CursorError(
-        f"The column {column!r} is text, and its largest value is {largest[:60]!r}. The rows of an interval "
-        "are found only by UTC text such as '2026-01-31T05:00:00' or '2026-01-31T05:00:00Z'.",
-        kept=NO_ROW_WRITTEN,
-        do=f"make times of it: pre_filter_sql={select!r}, with column='scope_time' (what has no zone is UTC "
-        "then). The batch that is open keeps its column: abandon it with `airflow scope abandon`",
-    )
 
 
 def _floor(number: Decimal, kind: str) -> Decimal:

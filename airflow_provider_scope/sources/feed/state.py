@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_scope.delta.commit import is_restore
-from airflow_provider_scope.delta.schema import Array, Kind, Map, Struct, of_delta, text, wider
+from airflow_provider_scope.delta.schema import Array, Kind, Map, Struct, narrowed, of_delta
 from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError
 from airflow_provider_scope.values import counted, duration_text, iso_time
 
@@ -478,9 +478,9 @@ def _schema_end(
         if now is None:
             continue
         if previous is not None:
-            difference = _narrowed(previous.schema, now.schema)
+            difference = narrowed(previous.schema, now.schema)
             # A range that begins with wider types is read with these.
-            is_widened = difference and not _narrowed(previous.schema, now.schema, takes_wider=True)
+            is_widened = difference and not narrowed(previous.schema, now.schema, takes_wider=True)
             if difference and not now.is_mapped and (count or not is_widened):
                 raise _not_read_across(
                     table, commit.version, difference, is_first=is_first, is_widened=bool(is_widened)
@@ -582,29 +582,3 @@ def _not_read_across(
         kept=KEPT,
         do=advice,
     )
-
-
-def _narrowed(old: Kind, new: Kind, path: str = "", *, takes_wider: bool = False) -> str | None:
-    """Say in which column a type lacks what another one has; None if it has all of it.
-
-    :param takes_wider: Whether a wider type has all of it, too.
-    """
-    match old, new:
-        case Struct(), Struct():
-            new_fields = new.by_name()
-            for field in old.fields:
-                name = f"{path}.{field.name}" if path else field.name
-                if field.name.lower() not in new_fields:
-                    return f"drops or renames the column {name!r}"
-                kind = new_fields[field.name.lower()].kind
-                if difference := _narrowed(field.kind, kind, name, takes_wider=takes_wider):
-                    return difference
-            return None
-        case Array(), Array():
-            return _narrowed(old.element, new.element, path, takes_wider=takes_wider)
-        case Map(), Map():
-            parts = ((old.key, new.key), (old.value, new.value))
-            return next(filter(None, (_narrowed(*p, path, takes_wider=takes_wider) for p in parts)), None)
-        case str(), str() if takes_wider and wider(old, new) == new:
-            return None
-    return None if old == new else f"changes the type of {path!r} from {text(old)} to {text(new)}"

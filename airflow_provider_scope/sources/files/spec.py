@@ -68,9 +68,7 @@ def _options(argument: str, value: Any) -> Any:
     validation.mapping(argument, value)
     if not isinstance(value, Mapping):
         return value
-    return {
-        name: str(option).lower() if isinstance(option, bool) else option for name, option in value.items()
-    }
+    return {name: str(given).lower() if isinstance(given, bool) else given for name, given in value.items()}
 
 
 def _by_pattern(argument: str, value: Any) -> Any:

@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
-from airflow_provider_scope.sources.cursor.bounds import Bound
+from airflow_provider_scope.sources.cursor.bounds import Bound, check_times
 from airflow_provider_scope.sources.cursor.databases import MARK, OF_NUMBERS, named, postgres_literal
 from airflow_provider_scope.spark.databases import jdbc, postgres_parts
 from airflow_provider_scope.spark.databases.jdbc import DIGITS, no_type_for
@@ -290,7 +290,7 @@ class _CursorConditions:
             end = Bound.decode(session.batch.end)
             if self.kind == "string" and end.kind == "instant":
                 (largest,) = session.ask(f"SELECT max({self.value}) FROM {session.rows_of}")
-                cursor_state.check_times(self.column.name, largest)
+                check_times(self.column.name, largest)
             limit = self.literal(cursor_state.value_of("end_value", end, self.kind))
             conditions.append(f"{self.value} {self.op('<=' if end.side == 'closed' else '<')} {limit}")
             return self._or_missing(conditions), False

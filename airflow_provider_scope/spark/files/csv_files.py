@@ -300,11 +300,9 @@ def _multi_line_records(
     is_plain = "linesep" not in options and not source.is_wide
     lines = text_files.lines_of(spark, paths) if is_plain else _raw_lines(spark, paths, options)
     ends = _line_ends(lines, quotes_of(spark, options), options.get("comment", ""))
-    mixed = [file for file, end in ends.items() if is_plain and end.crlf and end.lf]
-    if mixed:
+    if mixed := [file for file, end in ends.items() if is_plain and end.crlf and end.lf]:
         raise bad_files(entry, [Problem(file, _MIXED, hint="set lineSep") for file in mixed])
-    by_cr = [file for file, end in ends.items() if is_plain and end.cr]
-    if by_cr:
+    if by_cr := [file for file, end in ends.items() if is_plain and end.cr]:
         raise bad_files(entry, [Problem(file, _CR_ALONE, hint=_CR_HINT) for file in by_cr])
     with_crlf = {path_of(entry, file) for file, end in ends.items() if end.crlf}
     is_open = {path_of(entry, file) for file, end in ends.items() if end.open}

@@ -6,13 +6,14 @@ A format is a module with a function ``records(spark, entry, source)``; ``readin
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
-from airflow_provider_scope.exceptions import BadRecordError, mask
+from airflow_provider_scope.exceptions import BadRecordError, InputError, mask
 from airflow_provider_scope.expectations import LEVEL_HINT, RULE_HINT
 from airflow_provider_scope.sources.files.spec import RESCUED_PATH
 from airflow_provider_scope.spark.files.listing import FILE, KEPT, SHOWN, load, number_in_file
@@ -506,3 +507,21 @@ def bad_record(text: str) -> BadRecord | None:
         record=fields.get("record"),
         hint=fields["hint"],
     )
+
+
+_OTHER_KEYS = re.compile('"keyType":(?!"(string|varchar|char))')
+
+
+def check_keys(columns: T.StructType) -> None:
+    """Refuse maps whose keys are not read as texts, which is what they are in JSON.
+
+    :raises InputError: There is one.
+    """
+    for field in columns:
+        if _OTHER_KEYS.search(field.dataType.json()):
+            kind = field.dataType.simpleString()
+            raise InputError(
+                f"The column {field.name!r} is {kind}, and the keys of JSON are texts.",
+                kept=KEPT,
+                do="declare its keys as string in `columns`, and CAST the column in the SELECT",
+            )

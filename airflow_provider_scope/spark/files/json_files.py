@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
-from airflow_provider_scope.exceptions import BadFileError, InputError
+from airflow_provider_scope.exceptions import BadFileError
 from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import formats, listing
 from airflow_provider_scope.spark.files.formats import NUMBER, RECORD, Check, Records, not_compiled
@@ -44,7 +44,6 @@ _AS_TEXT = (T.ByteType, T.FloatType, T.DoubleType, T.DecimalType, *_TIMES)
 numbers, and takes a number in a time for seconds. It gives the text of a number as it stands in the file."""
 _TEXTS = (*_AS_TEXT, T.VarcharType, T.CharType)
 
-_OTHER_KEYS = re.compile('"keyType":(?!"(string|varchar|char))')
 _PARSED, _TEXT, _WRONG = "_scope_parsed", "_scope_text", "_scope_wrong"
 _NOT_JSON = "it is not JSON, or no object"
 _NOT_TYPED = "it is not JSON with values of the declared types"
@@ -75,7 +74,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
         if source.table:
             typed = partial(type_of_texts, widens=source.table.widens)
             columns = source.table.read_as(columns, typed, adds=True)
-    _check_keys(columns)
+    formats.check_keys(columns)
     rounded = [path for path in paths if source.is_multi_line and re.search(_COMPRESSED, path)]
     # Who declares a double wants the nearest one; who does not, wants to know of digits that it has not.
     exact = _EXACT_INFERRED if source.infers_columns else _EXACT
@@ -93,21 +92,6 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
         rows = rows_of(spark, whole, columns, source)
         pieces.append(_typed(rows, columns, source, has_rounded=bool(rounded)))
     return pieces
-
-
-def _check_keys(columns: T.StructType) -> None:
-    """Refuse maps whose keys are not read as texts, which is what they are in JSON.
-
-    :raises InputError: There is one.
-    """
-    for field in columns:
-        if _OTHER_KEYS.search(field.dataType.json()):
-            kind = field.dataType.simpleString()
-            raise InputError(
-                f"The column {field.name!r} is {kind}, and the keys of JSON are texts.",
-                kept=KEPT,
-                do="declare its keys as string in `columns`, and CAST the column in the SELECT",
-            )
 
 
 def _has_only(kind: T.DataType, leaves: tuple[type[T.DataType], ...]) -> bool:
