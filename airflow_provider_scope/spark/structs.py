@@ -207,6 +207,13 @@ def paths_of(kind: T.DataType, outer: tuple[str, ...] = ()) -> Iterator[tuple[st
         yield from paths_of(kind.valueType, outer)
 
 
+def without_lengths(columns: T.StructType) -> T.StructType:
+    """Make texts of CHAR and VARCHAR: Spark makes no rows of their own with these types, not even none."""
+    return T.StructType(
+        [T.StructField(f.name, bare_type(f.dataType), f.nullable, f.metadata) for f in columns.fields]
+    )
+
+
 def bare_type(kind: T.DataType) -> T.DataType:
     """Leave out what does not change values: whether NULL is allowed, comments, lengths of texts."""
     return map_leaves(kind, lambda k: T.StringType() if isinstance(k, (T.CharType, T.VarcharType)) else k)

@@ -18,7 +18,7 @@ from airflow_provider_scope.spark.commit import Batch, ConcurrentCommitError, De
 from airflow_provider_scope.spark.files.partitions import HIVES_NULL
 from airflow_provider_scope.spark.files.quarantine import Quarantine
 from airflow_provider_scope.spark.session import with_settings
-from airflow_provider_scope.spark.structs import of_table, to_struct
+from airflow_provider_scope.spark.structs import of_table, to_struct, without_lengths
 from airflow_provider_scope.spark.tombstones import Tombstones
 from airflow_provider_scope.spark.writes import PREPARE, WRITES
 from airflow_provider_scope.sql import quoted
@@ -214,7 +214,7 @@ class Target:
                 # Delta takes no rows that name an identity, even if there are none.
                 columns = shaping.without_identities(of_table(metadata))
             elif self.plan.table_columns:
-                columns = to_struct(self.plan.table_columns)
+                columns = without_lengths(to_struct(self.plan.table_columns))
             else:
                 raise InputError(
                     f"The table {self.plan.table} does not exist yet, so batch {transaction.entry.seq} "

@@ -536,3 +536,13 @@ def test_rows_are_counted_where_the_session_compacts_files(bench):
     rows = bench.spark.range(4).repartition(4).selectExpr(*values)
     with with_settings(bench.spark, settings), pytest.raises(BatchNotInTableError, match="received 4 rows"):
         Quarantine(bench.spark, "p", bench.plan.quarantines[0]).put(bench.batch(0), rows, 5)
+
+
+@pytest.mark.parametrize("kind", ["varchar(3)", "array<char(2)>"])
+def test_a_batch_of_bad_files_alone_goes_aside_whatever_length_its_texts_may_have(bench, kind):
+    bad = bench.file("a.parquet", b"not parquet")
+
+    rows, aside_rows = bench.sort(bench.batch(0, bad), columns={"v": kind}, sql="SELECT v FROM @data")
+
+    assert rows == []
+    assert [row["file"] for row in aside_rows] == [bad.path]

@@ -323,3 +323,9 @@ def test_a_fence_for_the_number_alone_keeps_the_rows_whatever_the_log_says_of_th
     again = replace(refresh, seq=4, overwrite_start=4)
     assert bench.run(again, fence=True, empties=True) == 2
     assert bench.rows() == []
+
+
+def test_a_batch_without_rows_makes_a_table_whatever_length_its_texts_may_have(bench):
+    bench.run(bench.batch(0), fence=True, table_columns={"v": "varchar(3)", "n": "int"})
+
+    assert [field.name for field in DeltaTable(str(bench.table)).schema().fields] == ["v", "n"]

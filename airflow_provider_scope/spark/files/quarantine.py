@@ -46,7 +46,7 @@ from airflow_provider_scope.spark.files.reading import naming_faults
 from airflow_provider_scope.spark.held import read_once
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.shaping import is_computed
-from airflow_provider_scope.spark.structs import literal_rows, of_table, to_struct
+from airflow_provider_scope.spark.structs import literal_rows, of_table, to_struct, without_lengths
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -234,7 +234,8 @@ def sorted_out(block: ExitStack, spark: SparkSession, plan: Plan, entry: OffsetE
             paths = {file: path_of(remaining, file) for file, _ in counts} if rescued else {}
             good = good.withColumn(name, F.expr(_with_path(paths))).drop(RESCUED)
     elif source.columns:
-        good = spark.createDataFrame([], source.columns.add(FILE, "string"))
+        columns = without_lengths(source.columns)
+        good = spark.createDataFrame([], columns.add(FILE, "string"))
     if good is not None:
         good = reading.over(spark, plan, remaining, good)
         if plan.expect or rescued:

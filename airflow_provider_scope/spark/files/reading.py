@@ -54,7 +54,7 @@ from airflow_provider_scope.spark.session import (
     unread_file,
     whole_text,
 )
-from airflow_provider_scope.spark.structs import literal_rows, to_struct
+from airflow_provider_scope.spark.structs import literal_rows, to_struct, without_lengths
 from airflow_provider_scope.sql import quoted
 from airflow_provider_scope.values import TEXT_FORMATS
 
@@ -113,7 +113,7 @@ def source_for(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Source:
     virtual = to_struct({**plan.partition_columns, **plan.rescued, **names})
 
     def over_none(columns: T.StructType) -> DataFrame:
-        rows = spark.createDataFrame([], T.StructType([*columns, *virtual]))
+        rows = spark.createDataFrame([], without_lengths(T.StructType([*columns, *virtual])))
         return user_sql.selected(spark, plan, rows, entry.seq)
 
     return replace(source, table=table_types(plan, metadata, over_none))
