@@ -189,7 +189,7 @@ class Target:
         return rows
 
     def write_nothing(self, transaction: Transaction, notes: Mapping[str, Any]) -> int | None:
-        """Commit a batch without rows: none of its files could be read.
+        """Commit a batch without rows: none of its files could be read, or has a column.
 
         :raises InputError: There is no table, and nothing tells its columns.
         """
@@ -221,7 +221,7 @@ class Target:
                     "cannot be committed to it without rows.",
                     kept="everything; nothing was written",
                     do="name the table's columns (table=TableSpec(columns=...)); or run the task once with "
-                    "full_refresh=True, without the files that cannot be read: nothing has been loaded yet",
+                    "full_refresh=True, without the files of the batch: nothing has been loaded yet",
                 )
             empty = self.spark.createDataFrame([], columns)
             partitions = None if metadata else [*self.plan.spec.partition_by]

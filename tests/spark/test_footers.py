@@ -7,9 +7,12 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from pyarrow import orc
 
-from airflow_provider_scope.exceptions import BadFileError
+from airflow_provider_scope.exceptions import BadFileError, InputError
 from airflow_provider_scope.spark.files import columnar, footers
 
 pytestmark = pytest.mark.spark
@@ -107,3 +110,28 @@ def test_what_spark_wrote_of_the_columns_of_one_file_is_not_that_of_another(benc
     assert rows == [{"n": 3}] * count
     assert {row["file"] for row in aside} == {file.path for file in months}
     assert {row["rule"] for row in aside} == {"n is interval month, declared is int"}
+
+
+@pytest.mark.parametrize(("kind", "write"), [("parquet", pq.write_table), ("orc", orc.write_table)])
+def test_a_file_without_columns_has_no_rows(bench, kind, write):
+    """Arrow writes such a file of no data; Java's reader of parquet, and Spark's of ORC, fail on it."""
+
+    def file(name, columns=()):
+        path = bench.folder / name
+        write(pa.table(dict(columns)), path)
+        return bench.file(f"{name}.{kind}", path.read_bytes())
+
+    upper = {"format": kind, "sql": "SELECT upper(name) AS name FROM @data", "bad_records": "quarantine"}
+    bad = bench.file(f"bad.{kind}", b"no file of this format")
+    assert bench.run(bench.batch(0, file("rows", {"name": ["a"]}), file("none")), **upper) == 0
+    assert bench.run(bench.batch(1, file("alone")), **upper) == 1
+    assert bench.run(bench.batch(2, file("beside"), bad), **upper) == 2
+
+    assert bench.rows() == [{"name": "A"}]
+    quarantine = DeltaTable(f"{bench.table}_quarantine").to_pyarrow_table()
+    assert quarantine["file"].to_pylist() == [bad.path]
+
+
+def test_files_without_columns_make_no_table(bench):
+    with pytest.raises(InputError, match="does not exist yet, so batch 0 cannot be committed to it without"):
+        bench.run(bench.batch(0, bench.parquet("none.parquet")))

@@ -18,7 +18,13 @@ from airflow_provider_scope.spark.files import avro_schema, footers, listing
 from airflow_provider_scope.spark.files.formats import Check, Records, json_of, rescuing_columns, rules_inside
 from airflow_provider_scope.spark.files.listing import Problem, bad_files, unreadable_footers
 from airflow_provider_scope.spark.session import SPARK_ERRORS, in_utc, short_cause
-from airflow_provider_scope.spark.structs import bare_type, map_leaves, merge_types, type_text
+from airflow_provider_scope.spark.structs import (
+    bare_type,
+    map_leaves,
+    merge_types,
+    type_text,
+    without_lengths,
+)
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -34,6 +40,9 @@ if TYPE_CHECKING:
 def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
     """Read the records of all files, one value for all files that are read alike.
 
+    A file without columns has no records.
+
+    :return: Nothing if no file has columns, and none are declared.
     :raises BadFileError: A file has other columns than declared, or is not of the format.
     :raises SourceUnreadableError: A footer could not be read.
     """
@@ -86,6 +95,9 @@ class _Scan(NamedTuple):
 def _read(
     spark: SparkSession, entry: OffsetEntry, shapes: Sequence[Shape], columns: T.StructType, source: Source
 ) -> list[Records]:
+    shapes = [shape for shape in shapes if shape.own or shape.unknown]
+    if not shapes:
+        return [_no_records(spark, columns)] if columns.fields else []
     scans: dict[_Scan, tuple[T.StructType, list[str]]] = {}
     nulls = {field.name: f"CAST(NULL AS {type_text(field.dataType)})" for field in columns}
     for shape in shapes:
@@ -122,6 +134,11 @@ def _read(
     if cut:
         raise bad_files(entry, cut)
     return pieces
+
+
+def _no_records(spark: SparkSession, columns: T.StructType) -> Records:
+    rows = spark.createDataFrame([], without_lengths(columns).add(listing.FILE, "string"))
+    return Records(rows, [], "''", tuple((name, quoted(name)) for name in columns.names))
 
 
 def _typed(
@@ -383,6 +400,8 @@ _COLUMN = re.compile(r"^ {2}\w+ (?:group|\S+) (.*?)(?: \([A-Z_]+(?:\(.*\))?\))?(
 """A column of parquet's schema as text: its name."""
 _NESTED_NANOSECONDS = re.compile(r"^ {3,}\w+ int64 .* \(TIMESTAMP\(NANOS,(?:true|false)\)\)")
 
+_NO_COLUMN = ("}\n", "struct<>")
+"""The columns of a parquet or ORC file that has none: so pandas and Arrow write a frame of no data."""
 _CONDITION = re.compile(r"^\[[\w.]+\] | SQLSTATE: \w+")
 """What Spark puts around its words."""
 _TIME = re.compile(r'"(?:t|elementT|keyT|valueT)ype":"time\(')
@@ -450,7 +469,8 @@ def _read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Sha
             shapes.append(_avro_shape(footer, tuple(paths)))
             continue
         try:
-            columns, unknown = _columns(spark, kind, conf, paths[0])
+            has_none = footer.columns in _NO_COLUMN
+            columns, unknown = (T.StructType(), {}) if has_none else _columns(spark, kind, conf, paths[0])
         except AnalysisException as err:
             if err.getCondition() != "COLUMN_ALREADY_EXISTS":
                 raise

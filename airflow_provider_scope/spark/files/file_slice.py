@@ -15,7 +15,15 @@ from airflow_provider_scope.protocol.bad_records import exceeded, rule_lines, te
 from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files import inference, partitions
 from airflow_provider_scope.spark.files.formats import BadRecord
-from airflow_provider_scope.spark.files.listing import KEPT, NAMED, SHOWN, choices, few_tasks, place_of
+from airflow_provider_scope.spark.files.listing import (
+    KEPT,
+    NAMED,
+    SHOWN,
+    NoColumnsError,
+    choices,
+    few_tasks,
+    place_of,
+)
 from airflow_provider_scope.spark.files.quarantine import sorted_out
 from airflow_provider_scope.spark.files.reading import read, read_by
 from airflow_provider_scope.spark.session import emit
@@ -77,6 +85,8 @@ def _commit(
         version = read_by(
             spark, plan, entry, rows_of_unchanged_files, partial(_write, plan, target, transaction)
         )
+    except NoColumnsError:
+        version = target.write_nothing(transaction, _notes(plan))
     except (BadFileError, BadRecordError):
         if not plan.sorts_records or plan.has_to_infer:
             raise

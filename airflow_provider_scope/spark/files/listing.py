@@ -233,6 +233,10 @@ _PARSED_FIELD = re.compile(r"content parsed=(.+?)(?:\s*CSV file:|$)")
 """The beginning of the field at which the reader of CSV stopped."""
 
 
+class NoColumnsError(Exception):
+    """No file of a batch has a column, and none are declared: the batch has no rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why a file cannot be loaded."""

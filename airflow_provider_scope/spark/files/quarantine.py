@@ -37,6 +37,7 @@ from airflow_provider_scope.spark.files.listing import (
     FILE,
     KEPT,
     SHOWN,
+    NoColumnsError,
     in_order,
     path_of,
     place_of,
@@ -360,6 +361,8 @@ def read_good_files(
             error = error or err
             bad_files.update(_faults(spark, entry, prepared, err))
             entry = entry.with_files({*entry.paths} - bad_files.keys())
+        except NoColumnsError:
+            break
     return GoodFiles(None, entry, bad_files, error)
 
 
@@ -378,6 +381,8 @@ def _faults(spark: SparkSession, entry: OffsetEntry, source: Source, err: BadFil
                 rows.write.format("noop").mode("overwrite").save()
         except BadFileError as bad:
             return dict(bad.files)
+        except NoColumnsError:
+            pass
         return {}
 
     bad_files = dict(err.files)

@@ -35,6 +35,7 @@ from airflow_provider_scope.spark.files.listing import (
     KEPT,
     OTHER_HEADER_HINT,
     SHOWN,
+    NoColumnsError,
     Problem,
     bad_files,
     in_order,
@@ -123,6 +124,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     """Read the records of the files of a batch, one value for all files that are read alike.
 
     :raises BadFileError: A file has other columns than declared, or is not of the declared form.
+    :raises NoColumnsError: None has any, so there are no records, and nothing for a SELECT.
     """
     if source.format in TEXT_FORMATS:
         storage.check_bzip2(spark, entry)
@@ -130,6 +132,8 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
         partitions.check(spark, entry, source.partitions, allows_missing=source.allows_missing)
     alike = by_options(entry, source)
     pieces = [piece for part, options in alike for piece in _FORMATS[source.format](spark, part, options)]
+    if not pieces:
+        raise NoColumnsError
     if source.rescued_from is None:
         return pieces
     return [replace(piece, rescued=piece.rescued or "CAST(NULL AS string)") for piece in pieces]
@@ -339,7 +343,10 @@ def _first_failing(
 
     def failure_of_files(start: int, end: int) -> Exception | None:
         part = entry.with_files(entry.paths[start:end])
-        rows = _good(spark, part, used).drop(NUMBER) if used.quarantines else _strict(spark, part, used)
+        try:
+            rows = _good(spark, part, used).drop(NUMBER) if used.quarantines else _strict(spark, part, used)
+        except NoColumnsError:
+            return None
         return failure(part, rows)
 
     try:
