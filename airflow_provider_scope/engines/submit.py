@@ -58,6 +58,12 @@ of the group is nobody else's as long as it waits.
 """
 
 _SECRET_NAME = re.compile(r"secret|password|passphrase|token|credential|key|sas", re.IGNORECASE)
+_PLACE_OF_SECRET = re.compile(
+    r"provider\.(?:path|type)\b|credentials?\.provider$|(?:token|password)[.-]?file\b|keytab$"
+    r"|\.(?:secrets|secretKeyRef)\.",
+    re.IGNORECASE,
+)
+"""A setting that says where a secret is, or which class gets it, and holds none."""
 _SECRET_INSIDE = re.compile(
     r"(?:secret|password|passphrase|token|credential)[\w.]*=(?:[\"']([^\"']+)[\"']|([^\s\"';,&]+))",
     re.IGNORECASE,
@@ -336,7 +342,11 @@ def submit_application(
 
 def secret_values(conf: Mapping[str, Any]) -> list[str]:
     """Return the values that the names of their settings, or names inside of them, call secret."""
-    values = [str(value) for name, value in conf.items() if _SECRET_NAME.search(name)]
+    values = [
+        str(value)
+        for name, value in conf.items()
+        if _SECRET_NAME.search(name) and not _PLACE_OF_SECRET.search(name)
+    ]
     for value in conf.values():
         values += [quoted or plain for quoted, plain in _SECRET_INSIDE.findall(str(value))]
     return [value for value in values if len(value) >= _SHORTEST_SECRET]

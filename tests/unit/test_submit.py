@@ -357,6 +357,39 @@ def test_a_secret_inside_of_a_setting_is_known_by_the_name_before_it():
     ) == ["Zm9vYmFyYmF6", "two words", "planted"]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.hadoop.hadoop.security.credential.provider.path", "jceks://hdfs@nn/etl.jceks"),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", "org.example.WebIdentityProvider"),
+        ("spark.hadoop.fs.azure.sas.token.provider.type.acme.dfs.core.windows.net", "org.example.Sas"),
+        ("spark.hadoop.fs.azure.account.oauth2.token.file.acme.dfs.core.windows.net", "/var/run/token"),
+        ("spark.kubernetes.authenticate.driver.oauthTokenFile", "/var/run/token"),
+        ("spark.hadoop.hadoop.security.credstore.java-keystore-provider.password-file", "/etc/password"),
+        ("spark.kerberos.keytab", "/etc/etl.keytab"),
+        ("spark.kubernetes.driver.secrets.lake", "/etc/lake"),
+        ("spark.kubernetes.driver.secretKeyRef.LAKE_KEY", "lake:account-key"),
+    ],
+)
+def test_a_setting_that_says_where_a_secret_is_holds_none(name, value):
+    assert submit.secret_values({name: value}) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.azure.sas.fixed.token.acme.dfs.core.windows.net",
+        "spark.hadoop.my.provider.password",
+        "spark.hadoop.fs.azure.account.oauth2.client.secret.acme.dfs.core.windows.net",
+        "spark.kubernetes.authenticate.driver.oauthToken",
+        "spark.files.password",
+    ],
+)
+def test_a_setting_with_a_secret_holds_one(name):
+    assert submit.secret_values({name: "planted"}) == ["planted"]
+
+
 def test_a_worker_without_spark_submit_is_told_what_to_install(fake, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
