@@ -244,8 +244,8 @@ def without_secrets(err: BaseException) -> BaseException | None:
 TEXT_LIMIT = 2000
 """The most characters of an error's text."""
 
-# Refusals with status 403 that are not about rights.
-_NOT_ABOUT_RIGHTS = ("FileAlreadyExistsException", "IOException")
+# Hadoop answers 403 to each kind of IOException, such as a namenode's in standby or that of a quota.
+_ABOUT_RIGHTS = ("AccessControlException", "AuthorizationException", "ForbiddenException")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +295,8 @@ class Answer:
 
         :param doing: The purpose of the request, as it follows "Could not".
         """
-        about_rights = self.status == 401 or (self.status == 403 and self.code not in _NOT_ABOUT_RIGHTS)
-        if about_rights:
+        is_other = self.code.endswith("Exception") and self.code not in _ABOUT_RIGHTS
+        if self.status == 401 or (self.status == 403 and not is_other):
             return ServiceAuthError(
                 f"Could not {doing}: {self.described()}.",
                 kept="nothing was changed by this request",

@@ -65,9 +65,14 @@ def test_the_request_id_of_a_refusal_is_in_its_text(server):
     ("code", "kind"),
     [
         ("AccessControlException", ServiceAuthError),
+        ("ForbiddenException", ServiceAuthError),
+        ("InvalidToken", ServiceAuthError),
         ("", ServiceAuthError),
         ("FileAlreadyExistsException", ServiceRefusedError),
         ("IOException", ServiceRefusedError),
+        ("StandbyException", ServiceRefusedError),
+        ("SafeModeException", ServiceRefusedError),
+        ("DSQuotaExceededException", ServiceRefusedError),
     ],
 )
 def test_a_403_is_about_rights_unless_its_code_says_otherwise(server, code, kind):
