@@ -262,6 +262,7 @@ IN_JOBS = (
         "leave it out, and select the rows that you want in the WHERE of `sql`; or engine=SparkEngine()",
     ),
     Refusal(_SCOPE, Case("source.columns", INFER), "declare the columns; or engine=SparkEngine()"),
+    Refusal(_SCOPE, Case("source.options", GIVEN), _ON_SPARK),
     Refusal(_SCOPE, Case("source.bad_records", "quarantine"), _ON_SPARK),
     Refusal(_SCOPE, Case("source.extra_columns", "ignore"), _ON_SPARK),
     Refusal(_SCOPE, Case("source.rescued_data_column", GIVEN), _ON_SPARK),

@@ -46,6 +46,7 @@ def made(source: Any = None, **changes: Any) -> Any:
             {"source": {"format": "csv", "columns": "a int", "options_by_pattern": {"x": {"sep": ";"}}}},
             "source.options_by_pattern is not possible with SCOPE jobs.",
         ),
+        ({"source": {"options": {"nullValue": "NA"}}}, "source.options is not possible with SCOPE jobs."),
         ({"source": {"extra_columns": "ignore"}}, "source.extra_columns='ignore' is not possible"),
         ({"source": {"missing_columns": "null"}}, "source.missing_columns='null' is not possible"),
         ({"source": {"format": "csv", "columns": "infer"}}, "source.columns='infer' is not possible"),
