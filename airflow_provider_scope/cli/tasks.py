@@ -119,6 +119,7 @@ class Instance:
         operator = self._operator()
         return RunContext(
             task=f"{self.dag.dag_id}.{self.task.task_id}",
+            task_id=self.task.task_id,
             # The instances of a mapped task have one id, and must not share a table by accident.
             table_name="" if _is_mapped(self.task) else self.task.task_id,
             log_file=targets.log_file(),

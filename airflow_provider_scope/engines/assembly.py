@@ -114,6 +114,8 @@ class RunContext:
 
     task: str
     """``<dag>.<task>``."""
+    task_id: str = ""
+    """How the names of its SCOPE jobs begin, unless its engine says so; an id of a Dag may have dots, too."""
     table_name: str = ""
     """The table's folder, where only the connection says where tables are; empty if there can be no such."""
     log_file: Path
@@ -204,7 +206,7 @@ def _files_and_jobs(
     source = store_of(spec.folders[0], context.storage_conn_id)
     check_scope(ingest)
     check_no_application(log)
-    name = engine.job_tag or context.task.rpartition(".")[2]
+    name = engine.job_tag or context.task_id
     check_tag("job_tag" if engine.job_tag else "task_id", name)
     hook = ScopeHook(engine.scope_conn_id)
     defaults = hook.defaults

@@ -295,6 +295,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
 
         return RunContext(
             task=f"{self.dag_id}.{self.task_id}",
+            task_id=self.task_id,
             # The instances of a mapped task have one id, and must not share a table by accident.
             table_name="" if _is_mapped(context["ti"]) else self.task_id,
             log_file=_log_file(context),

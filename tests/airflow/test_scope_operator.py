@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, TaskGroup
 from airflow.sdk.exceptions import (
     TaskDeferralError,
     TaskDeferralTimeout,
@@ -22,6 +22,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError, JobRunningError, ScopeJobFailedError
+from airflow_provider_scope.operators.base import address_of
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.triggers import job as job_trigger
@@ -44,6 +45,18 @@ def test_a_dag_loads_its_files_by_one_job(run_dag, world):
     assert run.state == "success"
     assert [job.name for job in world.jobs()] == ["load_append_batch0_2files"]
     assert world.rows_are_those_of(1, 2)
+
+
+def test_the_jobs_of_a_task_in_a_group_are_found_by_its_id(run_dag, world):
+    world.open()
+    world.land(1)
+    with DAG("scope.group", schedule=None) as dag, TaskGroup("flights"):
+        operator = load(world)
+
+    run_dag(dag)
+
+    tag = address_of(operator.ingest(), (dag.dag_id, operator.task_id), None, None).tag
+    assert [job.name for job in world.jobs()] == [f"{tag}_append_batch0_1files"]
 
 
 @pytest.mark.parametrize("full_refresh", [False, True])

@@ -75,7 +75,9 @@ class World:
         from airflow_provider_scope.engines.assembly import RunContext, assemble
         from airflow_provider_scope.specs.ingest import ingest_from
 
-        context = RunContext(task="dag.load", log_file=Path("unused"), report=print, deferrable=deferrable)
+        context = RunContext(
+            task="dag.load", task_id="load", log_file=Path("unused"), report=print, deferrable=deferrable
+        )
         ingest = ingest_from(self.arguments(**changes))
         assert ingest
         return assemble(ingest, context)  # type: ignore[return-value]

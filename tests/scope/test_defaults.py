@@ -41,7 +41,8 @@ def connection(world, monkeypatch):
 
 
 def parts(world, name: str = "load", **changes: Any) -> tuple[Any, RunContext]:
-    context = RunContext(task="dag.load", table_name=name, log_file=Path("unused"), report=print)
+    log_file = Path("unused")
+    context = RunContext(task="dag.load", task_id="load", table_name=name, log_file=log_file, report=print)
     return ingest_from(world.arguments(**changes)), context
 
 
@@ -174,7 +175,7 @@ def test_a_tag_that_renders_to_such_a_name_fails_the_task(world):
 def test_a_task_id_of_that_kind_needs_a_tag(world):
     world.open()
     ingest, context = parts(world)
-    voided = RunContext(**{**_fields(context), "task": "dag.airflow_provider_scope_void"})
+    voided = RunContext(**{**_fields(context), "task_id": "airflow_provider_scope_void"})
 
     with pytest.raises(InputError, match="task_id='airflow_provider_scope_void' is not valid"):
         assemble(ingest, voided)

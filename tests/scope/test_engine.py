@@ -106,6 +106,16 @@ def test_a_job_is_submitted_as_the_task_says(world):
     assert (job.name, job.degree_of_parallelism, job.priority) == ("mine_append_batch0_1files", 7, 3)
 
 
+def test_a_name_of_a_task_that_is_too_long_for_a_job_is_cut(world):
+    world.open()
+    world.land(1)
+
+    world.run(engine={"scope_conn_id": "adla_scope_default", "job_tag": "x" * 250})
+
+    assert [job.name for job in world.jobs()] == ["x" * 239 + "_append_batch0_1files"]
+    assert world.rows_are_those_of(1)
+
+
 def test_a_failed_job_leaves_its_batch_open_and_the_next_run_submits_another(world):
     world.open(faults=(Fault(kind="fail_job", op="batch0", times=1),))
     world.land(1)
