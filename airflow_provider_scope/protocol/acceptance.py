@@ -145,6 +145,12 @@ class _Reading:
         return self.view.location
 
     @property
+    def with_jobs(self) -> TableState:
+        """The table with the batches of SCOPE jobs, which leave no transaction: Spark does not see them."""
+        table_state = self.view.table
+        return replace(table_state, txn=max(table_state.newest_batch, self.log.newest_attempted()))
+
+    @property
     def waiting(self) -> tuple[OffsetEntry, ...]:
         """The open batches that somebody could still commit."""
         return tuple(entry for entry in self.view.open if entry.seq > self.view.table.newest_batch)
@@ -324,16 +330,16 @@ def _state_unknown(reading: _Reading, begins: SourceState) -> BatchOutcomeUnknow
 
 
 def _consequences_by_history(reading: _Reading) -> Consequences:
-    view, table_state = reading.view, reading.view.table
+    view, table_state, with_jobs = reading.view, reading.view.table, reading.with_jobs
     start = view.refresh_start or 0
     vacuumed = reading.log.vacuumed_below()
     records = [record for record in reading.records if record.seq >= start]
-    lost = tuple(record for record in records if not record.abandoned and has_lost_rows(record, table_state))
+    lost = tuple(record for record in records if not record.abandoned and has_lost_rows(record, with_jobs))
     opened = _open_batches(reading)
     undone = _undone_refresh(reading, records, opened)
-    may_miss_purged = vacuumed > start and bool(records) and has_lost_rows(records[0], table_state)
+    may_miss_purged = vacuumed > start and bool(records) and has_lost_rows(records[0], with_jobs)
     problem = opened.problem or _refresh_problem(reading, records, undone)
-    if not problem and may_miss_purged and _is_rolled_back(records[0], table_state):
+    if not problem and may_miss_purged and _is_rolled_back(records[0], with_jobs):
         problem = _set_back_below(reading.table, records[0], vacuumed)
     return Consequences(
         table=table_state,
@@ -457,9 +463,9 @@ def _undone_refresh(
     :param records: Those of the refresh.
     """
     view, start = reading.view, reading.view.refresh_start
-    if start is None or not (start in opened.rolled_back or _is_undone(start, records, view.table)):
+    if start is None or not (start in opened.rolled_back or _is_undone(start, records, reading.with_jobs)):
         return None
-    entries, taken = rows_in_table(reading.log, reading.log.takeover(view.newest), view.table)
+    entries, taken = rows_in_table(reading.log, reading.log.takeover(view.newest), reading.with_jobs)
     names = {name for entry in entries if entry.seq < start for name in _names(entry.slice)}
     names |= {path for path, _ in SeenFiles(taken_files(reading.log, taken)).items()}
     twice = names  # slices without files may overlap

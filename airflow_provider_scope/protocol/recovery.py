@@ -247,6 +247,8 @@ def check_transaction(
             TableBehindLogError,
             f"The table {location} holds batch {_or_none(table_state.txn)} as its newest, but batch "
             f"{newest_commit} was committed to it.",
+            # Of SCOPE jobs it has no transaction. Without a name, the command would take them for the engine.
+            do=_ACCEPT.replace("accept-table", "accept-table --engine spark"),
         )
     if table_state.newest_batch > newest_entry:
         raise _diverged(
@@ -284,6 +286,12 @@ def rows_of_others(
     )
 
 
+_ACCEPT = (
+    "look at the table, then run `airflow scope accept-table`: it shows what accepting the table as it is "
+    "would mean, and accepts it with --yes"
+)
+
+
 def _diverged(
     kind: type[TableDivergedError],
     message: str,
@@ -293,9 +301,7 @@ def _diverged(
     return kind(
         message,
         kept=kept,
-        do=do
-        or "look at the table, then run `airflow scope accept-table`: it shows what accepting "
-        "the table as it is would mean, and accepts it with --yes",
+        do=do or _ACCEPT,
     )
 
 

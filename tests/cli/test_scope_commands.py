@@ -378,9 +378,31 @@ def test_a_pipeline_without_open_jobs_goes_on_with_spark_after_an_empty_transact
     assert pipeline
     assert code == 0
     assert "- an empty transaction records in the table that batch 1 is its newest\n" in out
+    assert "no longer in the table" not in out
     assert DeltaTable(world.table).transaction_version(pipeline.pipeline) == 1
     assert again[1].endswith("there is nothing to accept\n")
     assert world.rows_are_those_of(1, 2, 3)
+
+
+@pytest.mark.parametrize("past", ["refreshed", "vacuumed"])
+def test_spark_goes_on_with_what_jobs_loaded_whatever_is_purged_or_was_replaced(
+    world, scope, monkeypatch, past
+):
+    world.open()
+    for number in range(1, 13):
+        world.land(number)
+        world.run()
+    if past == "vacuumed":
+        scope("vacuum", world.table, "--retain-batches", "10", "--yes")
+    else:
+        (world.account / "landing" / "f1.ss").unlink()
+        world.run(full_refresh=True)
+    monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: SparkOfFlights())
+
+    code, out, _ = scope("accept-table", world.table, "--engine", "spark", "--yes")
+
+    assert code == 0
+    assert "To accept it as it is means:\n- an empty transaction records in the table that batch" in out
 
 
 def test_the_commands_for_batches_of_spark_after_those_of_jobs_need_no_name_of_the_engine(

@@ -171,6 +171,14 @@ def test_a_transaction_between_the_commits_and_the_log_goes_on(
     check_transaction(TableState(T, 9, txn, {}), newest_commit, newest_entry, AT, "/log")
 
 
+def test_a_table_without_the_transactions_of_spark_is_accepted_for_spark() -> None:
+    """Without a name, the command would take the jobs that loaded it for the engine, and find nothing."""
+    with pytest.raises(TableBehindLogError) as caught:
+        check_transaction(TableState(T, 9, None, {}), 0, 0, AT, "/log")
+
+    assert "run `airflow scope accept-table --engine spark`: it shows" in caught.value.do
+
+
 @pytest.mark.parametrize(
     ("txn", "newest_commit", "newest_entry", "what"),
     [
