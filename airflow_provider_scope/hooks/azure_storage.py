@@ -101,6 +101,7 @@ class AzureAccess:
             )
         if default.workload_identity_tenant_id or environment.get("AZURE_FEDERATED_TOKEN_FILE"):
             return "WorkloadIdentityTokenProvider", {
+                "msi.authority": f"{_authority()}/",
                 "msi.tenant": default.workload_identity_tenant_id or environment.get("AZURE_TENANT_ID", ""),
                 "client.id": default.workload_identity_client_id
                 or default.managed_identity_client_id
@@ -194,10 +195,16 @@ def _of_connection_string(fields: Fields, text: str, host: str) -> AzureAccess:
 
 def _client(tenant: str, client_id: str, secret: str) -> tuple[str, dict[str, str]]:
     return "ClientCredsTokenProvider", {
-        "client.endpoint": f"https://login.microsoftonline.com/{tenant}/oauth2/token",
+        "client.endpoint": f"{_authority()}/{tenant}/oauth2/token",
         "client.id": client_id,
         "client.secret": secret,
     }
+
+
+def _authority() -> str:
+    """Return where tokens are given, as azure-identity looks for it: each cloud has its own."""
+    host = os.environ.get("AZURE_AUTHORITY_HOST") or "login.microsoftonline.com"
+    return (host if "://" in host else f"https://{host}").rstrip("/")
 
 
 def _check_account(fields: Fields, address: str, host: str) -> None:

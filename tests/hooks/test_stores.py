@@ -29,7 +29,8 @@ OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2"
 
 @pytest.fixture(autouse=True)
 def no_identity_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"):
+    names = ("AUTHORITY_HOST", "CLIENT_ID", "TENANT_ID", "CLIENT_SECRET", "FEDERATED_TOKEN_FILE")
+    for name in (f"AZURE_{name}" for name in names):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -121,12 +122,26 @@ def test_without_a_connection_spark_is_who_the_worker_is(monkeypatch):
     assert azure_conf(store_of(LAKE)) == {
         "account.auth.type": "OAuth",
         "account.oauth.provider.type": f"{OAUTH}.WorkloadIdentityTokenProvider",
+        "account.oauth2.msi.authority": "https://login.microsoftonline.com/",
         "account.oauth2.msi.tenant": "contoso",
         "account.oauth2.client.id": "app",
         "account.oauth2.token.file": "/var/token",
     }
     monkeypatch.setenv("AZURE_CLIENT_SECRET", SECRET)
     assert azure_conf(store_of(LAKE))["account.oauth2.client.secret"] == SECRET
+
+
+@pytest.mark.parametrize("host", ["https://login.chinacloudapi.cn/", "login.chinacloudapi.cn"])
+def test_spark_asks_for_its_tokens_where_the_worker_does(connect, monkeypatch, host):
+    monkeypatch.setenv("AZURE_AUTHORITY_HOST", host)
+    conn_id = connect("wasb", login="app", password=SECRET, extra={"tenant_id": "contoso"})
+
+    conf = azure_conf(store_of(LAKE, conn_id))
+    monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", "/var/token")
+
+    endpoint = "https://login.chinacloudapi.cn/contoso/oauth2/token"
+    assert conf["account.oauth2.client.endpoint"] == endpoint
+    assert azure_conf(store_of(LAKE))["account.oauth2.msi.authority"] == "https://login.chinacloudapi.cn/"
 
 
 def test_another_cloud_has_its_own_endpoint(connect):
