@@ -45,8 +45,8 @@ _ANSWER_SECONDS = 10.0
 _FIRST_NUMBER = 10
 """Of the file descriptors that an application inherits: the shell between uses smaller ones."""
 _VARIABLES = (
-    *("AWS_", "AZURE_", "HADOOP_", "HOME", "JAVA_", "JDK_", "KRB5", "LC_ALL", "PYSPARK_"),
-    *("PYTHONPATH", "SPARK_", "TMPDIR", "TZ"),
+    *("AWS_", "AZURE_", "GOOGLE_", "HADOOP_", "HOME", "JAVA_", "JDK_", "KRB5", "KUBE", "LC_ALL"),
+    *("LD_LIBRARY_PATH", "PYSPARK_", "PYTHONPATH", "SPARK_", "TMPDIR", "TZ", "YARN_"),
 )
 """How the names of the variables begin that a server gets. The name of its socket depends on them, and on
 the programs that it runs from PATH."""
