@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk import Connection
 
+from airflow_provider_scope.engines import kubernetes
 from airflow_provider_scope.engines.jobs import jobs_of, manager_of
 from airflow_provider_scope.engines.kubernetes import Kubernetes
 from airflow_provider_scope.engines.livy import Livy
@@ -145,6 +146,24 @@ def test_what_cannot_be_read_is_an_error_and_no_absence(api, status, error):
     for ask in (jobs.get_job, jobs.cancel_job):
         with pytest.raises(error, match="pods is forbidden"):
             ask("p-0-0")
+
+
+def test_the_driver_in_its_pod_has_the_variables_of_a_store(api, monkeypatch):
+    submitted: list[dict[str, str]] = []
+    monkeypatch.setattr(kubernetes, "submit_application", lambda _, conf, **__: submitted.append(conf))
+    application = Application(
+        name="p-0-0",
+        script=Path("s"),
+        archive=Path("a"),
+        arguments=(),
+        conf={},
+        environment={"HADOOP_USER_NAME": "loader"},
+        stage=lambda _: "file:/x",
+    )
+
+    Kubernetes(connection(f"k8s://{api.server.url}"), Path("log")).submit(application)
+
+    assert submitted[0]["spark.kubernetes.driverEnv.HADOOP_USER_NAME"] == "loader"
 
 
 def test_an_address_at_which_livy_is_not_is_no_livy_without_applications(api):
