@@ -128,13 +128,17 @@ class PlanEngine(Engine):
     def packages(self) -> tuple[str, ...]:
         """Return the Maven coordinates that the user names, else those of Delta and of what Spark lacks.
 
+        Those of the setting in ``conf`` are among them: Spark takes it only if it is given no others.
+
         :raises InputError: Delta or pyspark is not installed.
         """
+        of_conf = str((self.settings.conf or {}).get("spark.jars.packages") or "").replace(" ", "")
+        named = [name for name in of_conf.split(",") if name]
         needed = [package for store in self.reached() for package in store.packages]
         needed += application.packages_for(self.ingest.source)
         if self.settings.packages is not None or self.settings.jars:
-            return tuple(self.settings.packages or ())
-        return tuple(dict.fromkeys([application.delta_package(), *needed]))
+            return (*self.settings.packages, *named) if self.settings.packages else ()
+        return tuple(dict.fromkeys([application.delta_package(), *needed, *named]))
 
     def _delete(self, path: str) -> None:
         try:

@@ -208,6 +208,17 @@ def test_spark_is_given_the_properties_the_jars_and_the_user_of_each_store(fake)
     assert packages[1:] == ["org.apache.hadoop:hadoop-azure:3.5.0"]
 
 
+def test_packages_of_the_conf_are_taken_beside_those_that_are_needed(fake):
+    fake.program("spark-submit", 'echo "arguments $*"')
+    runner = fake.runner((), conf={"spark.jars.packages": "org.example:a:1, org.example:b:2"})
+
+    runner.run(fake.work(), [an_entry(0, a_file("a"))])
+
+    packages = fake.log_file.read_text().partition("--packages ")[2].partition(" ")[0].split(",")
+    assert packages[0].startswith("io.delta:delta-spark_")
+    assert packages[1:] == ["org.example:a:1", "org.example:b:2"]
+
+
 def test_output_is_added_to_the_file_and_events_are_handed_on_instead(fake):
     fake.prints(f'first\n{EVENT}{{"event": "started"}}\nsecond\n', 0)
 
