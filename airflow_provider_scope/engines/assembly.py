@@ -203,6 +203,8 @@ def _files_and_jobs(
     """
     spec = files_of(ingest.source)
     check_one_store(spec.folders)
+    table = canonical_uri(ingest.delta_location)
+    _check_for_jobs([*spec.folders, table])
     source = store_of(spec.folders[0], context.storage_conn_id)
     check_scope(ingest)
     check_no_application(log)
@@ -210,7 +212,6 @@ def _files_and_jobs(
     check_tag("job_tag" if engine.job_tag else "task_id", name)
     hook = ScopeHook(engine.scope_conn_id)
     defaults = hook.defaults
-    table = canonical_uri(ingest.delta_location)
     table_storage = store_of(table, context.storage_conn_id).storage
     scripts = Scripts(
         ingest,
@@ -359,6 +360,17 @@ def _check_for_spark(uris: Iterable[str]) -> None:
                 f"The folder {uri} is on {kind.name}, which Spark cannot read.",
                 kept="everything; nothing was read or written",
                 do="use engine=ScopeEngine(), or folders on another store",
+            )
+
+
+def _check_for_jobs(uris: Iterable[str]) -> None:
+    for uri in uris:
+        kind = kind_of(uri)
+        if not kind.is_for_jobs:
+            raise InputError(
+                f"The folder {uri} is on {kind.name}, which SCOPE jobs do not reach.",
+                kept="everything; nothing was read or written",
+                do="use engine=SparkEngine(), or folders on ADLS Gen1 or Azure Storage",
             )
 
 

@@ -36,6 +36,8 @@ class StoreKind:
     """Whether one ``Storage`` serves one host alone: an account or a cluster."""
     is_for_spark: bool = True
     """Whether Spark can reach it at all."""
+    is_for_jobs: bool = True
+    """Whether SCOPE jobs can."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     """Spark's settings for every store of this kind; opening adds those that depend on the connection."""
     spark_packages: tuple[str, ...] = ()
@@ -59,6 +61,7 @@ OTHER = StoreKind(
     open=f"{_HOOKS}.stores:open_by_fsspec",
     no_control_files="nothing shows that it refuses to create a file twice",
     is_per_host=False,
+    is_for_jobs=False,
 )
 """The kind of a location whose scheme no row of ``KINDS`` names."""
 KINDS = [
@@ -85,6 +88,7 @@ KINDS = [
         aliases=("hdfs",),
         canonical=f"{_STORES}.hdfs:canonical_hdfs",
         open=f"{_HOOKS}.stores:open_hdfs",
+        is_for_jobs=False,
         # Its client for WebHDFS needs a class of JAX-RS (``RuntimeDelegateImpl``) that pyspark's jars lack.
         spark_packages=("hadoop-client-minicluster",),
         reads_decomposed=False,
@@ -96,6 +100,7 @@ KINDS = [
         canonical=f"{_STORES}.s3:canonical",
         open=f"{_HOOKS}.s3:open_store",
         is_per_host=False,
+        is_for_jobs=False,
         spark_conf={
             # Hadoop knows the client as s3a:// alone.
             "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",

@@ -106,6 +106,20 @@ def test_a_job_is_submitted_as_the_task_says(world):
     assert (job.name, job.degree_of_parallelism, job.priority) == ("mine_append_batch0_1files", 7, 3)
 
 
+@pytest.mark.parametrize("argument", ["source", "delta_location"])
+@pytest.mark.parametrize("place", ["webhdfs://namenode:9870/x", "s3://bucket/x"])
+def test_a_place_that_no_job_reaches_is_refused_before_anything_is_logged(world, argument, place):
+    world.open()
+    changes = {"delta_location": place, "checkpoint": {"location": str(world.account / "log")}}
+    if argument == "source":
+        changes = {"source": {"roots": place, "columns": {"id": "bigint"}}}
+
+    with pytest.raises(InputError, match=f"The folder {place} is on .*, which SCOPE jobs do not reach"):
+        world.run(**changes)
+
+    assert world.jobs() == []
+
+
 def test_a_name_of_a_task_that_is_too_long_for_a_job_is_cut(world):
     world.open()
     world.land(1)
