@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink
     from airflow.sdk import Context
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
     from airflow_provider_scope.engines.assembly import RunContext
     from airflow_provider_scope.protocol.engine import Engine
@@ -175,6 +176,12 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             from airflow_provider_scope.scope.script import check_scope
 
             check_scope(ingest)
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Do as Airflow does, with dicts in place of specs: it does not find an XComArg in a spec."""
+        plain = {name: _plain(value) if name in ARGUMENTS else value for name, value in kwargs.items()}
+        return super().partial(**plain)
 
     @property
     def operator_extra_links(self) -> Collection[BaseOperatorLink]:  # type: ignore[override]

@@ -130,6 +130,20 @@ def test_an_xcom_of_another_task_inside_a_spec_and_a_mapped_operator(run_dag, tm
     assert values(tmp_path / "mapped_b") == [2]
 
 
+def test_a_mapped_operator_waits_for_the_task_whose_xcom_is_inside_one_of_its_specs():
+    with DAG("mapped", schedule=None) as dag:
+
+        @task
+        def folder() -> str:
+            return "/in"
+
+        DeltaIncrementalIngestOperator.partial(
+            task_id="mapped", source=parquet("/in", columns=folder())
+        ).expand(delta_location=["/a", "/b"])
+
+    assert dag.get_task("mapped").upstream_task_ids == {"folder"}
+
+
 @pytest.mark.usefixtures("warm_spark")
 def test_sql_that_does_not_work_keeps_its_batch_and_the_mended_sql_takes_it(run_dag, tmp_path):
     land(tmp_path / "landing", "a.parquet", 1)
