@@ -20,6 +20,8 @@ from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.values import milliseconds
 
 _T = TypeVar("_T")
+_LIST = re.compile(r"""\[['"].+['"]]""", re.DOTALL)
+"""What a template gives of a list, if it gives text."""
 
 
 def is_deferred(value: object) -> bool:
@@ -57,6 +59,8 @@ def number(argument: str, value: Any, *, at_least: float, whole: bool = True, ne
     """Check a number, or None if it is not ``needed``; text that a template rendered to one becomes it."""
     if (value is None and not needed) or is_deferred(value):
         return value
+    if value == "None" and not needed:  # a template of what does not exist
+        return None
     result = value
     if isinstance(value, str):
         try:
@@ -142,6 +146,10 @@ def texts(argument: str, value: Any, *, needed: bool = False) -> Any:
         return value
     if value is None and not needed:
         return ()
+    if isinstance(value, str) and _LIST.fullmatch(value.strip()):
+        # As a regular expression, it would be a set of characters, and found in any name.
+        do = "set render_template_as_native_obj=True in the Dag, so that the template gives the list itself"
+        raise bad(argument, value, "a list of texts, and not the text of a list", do)
     result = (value,) if isinstance(value, str) else value
     if not isinstance(result, Sequence):
         raise bad(argument, value, "a list of texts")

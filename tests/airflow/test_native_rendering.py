@@ -149,6 +149,38 @@ def test_a_way_to_grow_that_there_is_not_is_refused_when_the_task_runs() -> None
         task.ingest()
 
 
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("roots", lambda x: {"source": files(roots=x)}),
+        ("patterns", lambda x: {"source": files(patterns=x)}),
+        ("primary_key", lambda x: {"write": Merge(primary_key=x)}),
+    ],
+)
+def test_the_text_of_a_list_is_refused_as_a_regular_expression_it_is_found_in_any_name(
+    name: str, make: Any
+) -> None:
+    arguments = load(**make("{{ x }}"))
+    task = rendered(DeltaIncrementalIngestOperator, arguments, native=False, x=[r"/a\.csv$", "it's"])
+
+    with pytest.raises(InputError, match=rf"(?s)^{name}=.*render_template_as_native_obj=True"):
+        task.ingest()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: {"source": files(max_files_per_trigger=x)},
+        lambda x: {"source": CdfSource(table="/s", start_version=x, end_version=x)},
+        lambda x: {"max_batches_per_run": x},
+    ],
+)
+def test_the_text_none_is_no_number_where_none_is_allowed(make: Any) -> None:
+    by_template = rendered(DeltaIncrementalIngestOperator, load(**make("{{ x }}")), native=False, x=None)
+
+    assert by_template.ingest() == rendered(DeltaIncrementalIngestOperator, load(**make(None))).ingest()
+
+
 DIGITS = ["20260101", "7", "-7", "1.5", "007", "1.10", "1_000", "0x10", "1e3", "+5", "5 ", "1" * 20]
 TEXT_FIELDS: dict[str, Any] = {
     "job_tag": lambda x: {"engine": ScopeEngine(job_tag=x), "table": TableSpec(columns="id int")},
