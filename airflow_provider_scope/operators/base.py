@@ -8,7 +8,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import Asset, AssetAlias
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
     from airflow_provider_scope.specs.ingest import Ingest
+
+
+PollSeconds = Annotated[float, functools.partial(validation.number, at_least=0.1, whole=False)]
 
 
 class JobWaitingOperator(KeepsPlainTexts):

@@ -24,6 +24,7 @@ from airflow_provider_scope.exceptions import InputError, JobRunningError, Scope
 from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.operators.base import (
     JobWaitingOperator,
+    PollSeconds,
     address_of,
     check_names,
     emit,
@@ -73,8 +74,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     into batches. Each batch is logged before it runs, and recorded after it is committed. If a run dies at
     any point, the next one completes it: no row is lost and none is doubled.
 
-    Every argument takes a spec of ``airflow_provider_scope.specs`` or a dict of the same fields, and
-    may hold templates or XComArgs.
+    Where an argument takes a spec of ``airflow_provider_scope.specs``, it takes a dict of the same fields,
+    too. The arguments in ``template_fields`` may hold templates or XComArgs.
 
     :param delta_location: Path or URI of the table. It is created by the first batch. With ``ScopeEngine``
         it may be left out if the connection has storage account and container: the table's folder is the
@@ -165,7 +166,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         self.first_run = first_run
         self.storage_conn_id = storage_conn_id
         self.deferrable = deferrable
-        self.poll_interval = poll_interval
+        self.poll_interval = validation.check("poll_interval", poll_interval, PollSeconds | None)
         self._runner: Engine | None = None
         self._ti: Any = None
         self._late = [name for name in WITH_COLUMNS if is_late(getattr(self, name))]

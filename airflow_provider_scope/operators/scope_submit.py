@@ -8,15 +8,14 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError, StorageError
 from airflow_provider_scope.hooks.scope import ScopeHook
-from airflow_provider_scope.operators.base import JobWaitingOperator, check_names, fail
+from airflow_provider_scope.operators.base import JobWaitingOperator, PollSeconds, check_names, fail
 from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES, NewJob
 from airflow_provider_scope.scope.submission import JobSettings, job_error
 from airflow_provider_scope.specs.engine import JobSeconds, JobTag
@@ -57,7 +56,7 @@ _ARGUMENTS: dict[str, Any] = {
     "priority": Count | None,
     "job_tag": JobTag | None,
     "job_timeout_seconds": JobSeconds | None,
-    "poll_interval": Annotated[float, partial(validation.number, at_least=0.1, whole=False)] | None,
+    "poll_interval": PollSeconds | None,
 }
 """Those that are checked by their types."""
 

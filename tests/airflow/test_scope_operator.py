@@ -140,6 +140,12 @@ def test_a_deferred_wait_looks_as_often_as_the_task_or_else_the_connection_says(
     assert intervals == [seconds]
 
 
+@pytest.mark.parametrize("value", [timedelta(seconds=30), "often", 0])
+def test_seconds_between_two_looks_that_are_no_number_fail_when_the_dag_is_parsed(world, value):
+    with pytest.raises(InputError, match=r"poll_interval=.* expected a number"):
+        load(world, poll_interval=value)
+
+
 def test_a_trigger_is_stored_as_ids_and_numbers():
     trigger = job_trigger.JobTrigger(conn_id="c", job_id="j", poll_interval=3, deadline=7.5)
 
