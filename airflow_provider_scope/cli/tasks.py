@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sized
+from copy import copy
 from dataclasses import dataclass, replace
 from math import prod
 from types import SimpleNamespace
@@ -113,7 +114,10 @@ class Instance:
 
     def _template_context(self, operator: Any) -> dict[str, Any]:
         """Return what templates can use without a run."""
-        return {"params": self.dag.params.dump(), "dag": self.dag, "task": operator}
+        of_instance = (
+            {} if self.map_index == NOT_MAPPED else {"ti": SimpleNamespace(map_index=self.map_index)}
+        )
+        return {"params": self.dag.params.dump(), "dag": self.dag, "task": operator, **of_instance}
 
     def context(self) -> RunContext:
         operator = self._operator()
@@ -136,6 +140,8 @@ class Instance:
             return self.task
         if mapped_count(self.task) is None:
             raise self._needs("a result of another task (XComArg), over which it is mapped")
+        if not hasattr(self.task, "expand_input"):  # its group is mapped
+            return copy(self.task)
         values, _ = self.task.expand_input.resolve({"ti": SimpleNamespace(map_index=self.map_index)})
         return self.task.unmap(values)
 
@@ -203,21 +209,28 @@ def mapped_count(task: Any) -> int | None:
     """Return the number of instances of a mapped task; None if it is not mapped, or only a run knows it."""
     from airflow.sdk import XComArg  # noqa: PLC0415
 
-    if not _is_mapped(task) or any(XComArg.iter_xcom_references(task.expand_input)):
+    expand_input = _expand_input(task)
+    if expand_input is None or any(XComArg.iter_xcom_references(expand_input)):
         return None
-    mapping = task.expand_input.value
+    mapping = expand_input.value
     values = [*mapping.values()] if isinstance(mapping, dict) else [mapping]
     return prod(map(len, values)) if all(isinstance(value, Sized) for value in values) else None
 
 
+def _expand_input(task: Any) -> Any:
+    """Return what a task, or the group that it is in, is mapped over; None if it is not mapped."""
+    group = task.get_closest_mapped_task_group()
+    return group._expand_input if group else getattr(task, "expand_input", None)  # noqa: SLF001 - no other way
+
+
 def _is_mapped(task: Any) -> bool:
-    return hasattr(task, "expand_input")
+    return _expand_input(task) is not None
 
 
 def _is_ingest(task: Any) -> bool:
     from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator  # noqa: PLC0415
 
-    kind = task.operator_class if _is_mapped(task) else type(task)
+    kind = task.operator_class if hasattr(task, "expand_input") else type(task)
     return isinstance(kind, type) and issubclass(kind, DeltaIncrementalIngestOperator)
 
 

@@ -231,6 +231,39 @@ def test_an_instance_of_a_mapped_task_is_planned(desk, dag_file, index):
     assert [batch["files"] for batch in facts["new"]] == [["file:///landing/a.parquet"]]
 
 
+GROUP = """
+from airflow.sdk import task_group
+
+with dag:
+
+    @task_group
+    def group(name):
+        DeltaIncrementalIngestOperator(
+            task_id="load",
+            delta_location=name,
+            source=FileSource(roots="{folder}/landing", format="parquet"),
+        )
+
+    group.expand(name=["{folder}/three", "{folder}/four"])
+"""
+
+
+def test_an_instance_of_a_task_in_a_mapped_group_is_planned_and_listed(desk, dag_file):
+    dag_file(more=GROUP.format(folder=desk.world.folder))
+    desk.world.drop("a.parquet", 60)
+
+    said = [planned(desk, "group.load", "--map-index", str(index), "-o", "json") for index in (0, 1)]
+    refused = planned(desk, "group.load")
+    rows = {
+        (row["task_id"], row["map_index"]): row for row in json.loads(desk.reads("list", "-o", "json").out)
+    }
+
+    assert [json.loads(one.out)["table"] for one in said] == ["file:///three", "file:///four"]
+    assert "is mapped to 2 instances" in refused.err
+    assert rows["group.load", "1"]["table"] == "file:///four"
+    assert rows["ingest", None]["state"] == "not begun"
+
+
 @pytest.mark.parametrize(
     ("task_id", "index", "what"),
     [
