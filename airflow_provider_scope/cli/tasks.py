@@ -117,7 +117,8 @@ class Instance:
         of_instance = (
             {} if self.map_index == NOT_MAPPED else {"ti": SimpleNamespace(map_index=self.map_index)}
         )
-        return {"params": self.dag.params.dump(), "dag": self.dag, "task": operator, **of_instance}
+        params = self.dag.params.dump() | operator.params.dump()
+        return {"params": params, "dag": self.dag, "task": operator, **of_instance}
 
     def context(self) -> RunContext:
         operator = self._operator()

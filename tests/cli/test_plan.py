@@ -264,6 +264,16 @@ def test_an_instance_of_a_task_in_a_mapped_group_is_planned_and_listed(desk, dag
     assert rows["ingest", None]["state"] == "not begun"
 
 
+def test_the_params_of_a_task_go_before_those_of_its_dag_as_in_a_run(desk, dag_file):
+    dag_file(params='{"part": "elsewhere"}')
+    desk.world.drop("a.parquet", 60)
+
+    said = planned(desk, "ingest")
+
+    assert (said.code, said.out) == (1, "")
+    assert "file:///elsewhere" in said.err
+
+
 @pytest.mark.parametrize(
     ("task_id", "index", "what"),
     [
