@@ -197,7 +197,8 @@ def mode_from(value: Any) -> Mode:
     """
     mode = "incremental" if value is None else value
     if not isinstance(mode, str) or mode not in get_args(Mode):
-        raise validation.bad("mode", value, "one of 'incremental', 'data_interval'")
+        do = "set it in the task: a mode in the default_args of the Dag, such as that of sensors, counts, too"
+        raise validation.bad("mode", value, "one of 'incremental', 'data_interval'", do)
     return "data_interval" if mode == "data_interval" else "incremental"
 
 

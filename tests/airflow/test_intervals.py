@@ -244,6 +244,17 @@ def test_how_many_run_at_a_time_may_be_said_by_the_default_args_of_a_dag():
     assert (default.max_active_tis_per_dag, own.max_active_tis_per_dag) == (3, 2)
 
 
+def test_the_mode_of_sensors_in_the_default_args_of_a_dag_is_told_where_it_comes_from():
+    arguments = {"delta_location": "/table", "source": FileSource(roots="/in", format="parquet")}
+    with (
+        DAG("with_sensors", schedule=None, default_args={"mode": "reschedule"}),
+        pytest.raises(
+            InputError, match=r"(?s)mode='reschedule' is not valid.*in the default_args of the Dag"
+        ),
+    ):
+        DeltaIncrementalIngestOperator(task_id="load", **arguments)
+
+
 class BeganError(Exception):
     """The wait is over."""
 
