@@ -250,7 +250,7 @@ def emit(
     """Report a run's result with the event of each outlet.
 
     An asset, and a reference to one, take it as the event's extra. An alias takes an event of the table, if
-    the run committed a batch. Other things, such as a ``File`` of OpenLineage, have no events.
+    there is one. Other things, such as a ``File`` of OpenLineage, have no events.
 
     :param table: URI of the table.
     """
@@ -258,13 +258,13 @@ def emit(
         with warn_on_failure(log, f"The event of the outlet {outlet!r} is without the run's result"):
             if isinstance(outlet, Asset | AssetRef):
                 context["outlet_events"][outlet].extra = dict(result)
-            elif isinstance(outlet, AssetAlias) and result.get("batches"):
+            elif isinstance(outlet, AssetAlias) and result.get("table_version") is not None:
                 _add(context["outlet_events"][outlet], table, dict(result))
 
 
 def without_assets(outlets: Sequence[Any]) -> list[Any]:
-    """Return the outlets that get no event by the success of the task alone."""
-    return [outlet for outlet in outlets if not isinstance(outlet, Asset | AssetRef)]
+    """Return the outlets that have no events."""
+    return [outlet for outlet in outlets if not isinstance(outlet, Asset | AssetRef | AssetAlias)]
 
 
 def _add(event: Any, table: str, extra: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from sqlalchemy import select
 
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.operators import delta_ingest
+from airflow_provider_scope.operators.base import emit
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.specs import FileSource, ScopeEngine
@@ -111,6 +113,25 @@ def test_an_alias_gets_an_event_of_the_table_for_each_run_that_committed(run_dag
     assert name == uri
     assert uri == f"file://{tmp_path}/table"
     assert (extra["files"], extra["rows"]) == (1, 1)
+
+
+def test_an_alias_gets_an_event_of_a_second_try_as_an_asset_does(run_dag, tmp_path, monkeypatch):
+    """The first one died when its rows were in the table: whoever waits for the alias has to be started."""
+    land(tmp_path / "landing", "a.parquet", 1)
+    tries: list[int] = []
+
+    def die_once(*args: Any, **more: Any) -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise RuntimeError
+        emit(*args, **more)
+
+    monkeypatch.setattr(delta_ingest, "emit", die_once)
+    dag = a_dag("two_tries", tmp_path, Asset("x"), AssetAlias("y"), retries=1, retry_delay=timedelta(0))
+
+    assert run_dag(dag).state == "success"
+
+    assert {name for name, _, _ in events(dag)} == {"x", f"file://{tmp_path}/table"}
 
 
 def test_an_asset_takes_no_event_of_a_run_that_loaded_nothing(run_dag, tmp_path):
