@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.delta.commit import DeltaCommit
-from airflow_provider_scope.delta.schema import Struct, of_delta
+from airflow_provider_scope.delta.schema import Field, Struct, of_delta
 from airflow_provider_scope.exceptions import (
     ChangeFeedError,
     CheckpointCorruptError,
@@ -20,7 +20,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol.report import XCOM_LIMIT_BYTES, RunReport
 from airflow_provider_scope.sources.feed import state as feed_state
-from airflow_provider_scope.sources.feed.source import ChangeRows, SourceLog
+from airflow_provider_scope.sources.feed.source import ChangeRows, SourceLog, check_partitions
 from airflow_provider_scope.sources.feed.state import ChangeState, Metadata, SourceCommit
 from airflow_provider_scope.specs import CdfSource, ScopeEngine
 from airflow_provider_scope.specs.ingest import ingest_from, source_from
@@ -235,6 +235,23 @@ def test_other_columns_are_refused_and_read_in_parts_where_columns_are_mapped() 
     assert cut(MAPPED, mapped, None) == 2
     assert cut(MAPPED, None, ON, None) == 1  # nothing is read across the end of a mapping
     assert cut(MAPPED, ON, None) == 2
+
+
+def test_other_partitions_are_refused_and_a_new_name_of_one_is_not() -> None:
+    def by(name: str, number: int | None = None) -> Metadata:
+        return replace(MAPPED, schema=Struct((Field(name, "int", number=number),)), partitions=(name,))
+
+    for before in (ON, MAPPED):
+        by_id = replace(before, partitions=("id",))
+        with pytest.raises(ChangeFeedError, match=r"1 of src changes the partitioning from \[\] to \['id'\]"):
+            check_partitions("src", commits(None, by_id, before), before)
+        with pytest.raises(ChangeFeedError, match=r"from \['id'\] to \[\]"):
+            check_partitions("src", commits(by_id, before), None)
+        check_partitions("src", commits(None, by_id, None), by_id)
+    check_partitions("src", commits(by("a", 1), None, by("b", 1)), by("a"))  # mapped, and then renamed
+    with pytest.raises(ChangeFeedError, match="changes the partitioning") as caught:
+        check_partitions("src", commits(by("b", 2)), by("a", 1), is_first=True)
+    assert "full_refresh" not in str(caught.value)
 
 
 def line(**action: Any) -> str:
@@ -482,6 +499,23 @@ def test_a_batch_that_is_still_to_run_is_refused_if_the_source_was_set_back(
 
     with pytest.raises(ChangeFeedError, match="its log was set back to an earlier version"):
         source.check_planned(planned)
+
+
+@WHEREVER
+def test_a_batch_that_is_still_to_run_is_refused_if_the_source_was_partitioned_anew(
+    tmp_path: Path, name: str
+) -> None:
+    made = metadata(struct(("id", "integer"), ("p", "string")), **{"delta.enableChangeDataFeed": "true"})
+    table = CleanedLog(tmp_path, [PROTOCOL, made])
+    table.commit({"add": FILE})
+    table.commit({"metaData": {**made["metaData"], "partitionColumns": ["p"]}})
+    source = table.source(name, start_version=1, end_version=2)
+    planned = source.slice_after(None, RunReport(roots=("src",), now_ms=0))
+
+    assert planned is not None
+    with pytest.raises(ChangeFeedError, match=r"Version 3 of .* the partitioning from \[\] to \['p'\]"):
+        source.check_planned(planned)
+    source.check_planned(replace(planned, snapshot=True))
 
 
 def test_a_snapshot_of_before_the_feed_is_refused_if_changes_lie_between(tmp_path: Path) -> None:

@@ -46,9 +46,36 @@ def _metadata_of(opened: OpenTable) -> Metadata:
         {
             "id": metadata.id,
             "configuration": metadata.configuration,
+            "partitionColumns": metadata.partition_columns,
             "schemaString": opened.delta.schema().to_json(),
         }
     )
+
+
+def check_partitions(
+    table: str, commits: Sequence[SourceCommit], before: Metadata | None, *, is_first: bool = False
+) -> None:
+    """Refuse other partitions: of older files, Delta reads NULL in the columns that partition a table now.
+
+    :raises ChangeFeedError: A version is partitioned by other columns, which are no new names.
+    """
+    for commit in commits:
+        now = commit.metadata or before
+        if before and now and before.partitions != now.partitions and _partitions(before) != _partitions(now):
+            raise ChangeFeedError(
+                f"Version {commit.version} of {table} changes the partitioning from {[*before.partitions]} "
+                f"to {[*now.partitions]}: in rows of older files, the feed may have NULL in these columns.",
+                kept=feed_state.KEPT,
+                do="set full_load=True, which loads the rows as they are"
+                if is_first
+                else feed_state.START_OVER,
+            )
+        before = now
+
+
+def _partitions(metadata: Metadata) -> list[int | str]:
+    columns = metadata.schema.by_name()
+    return [columns[name.lower()].number or name for name in metadata.partitions]
 
 
 def of_run(spec: CdfSource, ingest: Ingest, log: CheckpointLog, access: Access) -> ChangeRows:
@@ -265,6 +292,10 @@ class ChangeRows(Source):
         if planned.source != table:
             raise feed_state.recreated(self.table, table, planned.source, of)
         self._check_not_set_back(feed_state.state_of(planned))
+        if not planned.snapshot and not self.source_log.metadata.is_mapped:
+            # Without column mapping, Delta reads a feed with the newest partitions.
+            later = self._commits_after(planned.last)
+            check_partitions(self.table, later, self.source_log.metadata_before(later))
 
     def read_source_log(self) -> None:
         """Read the source's log, up to its newest version.
@@ -309,6 +340,7 @@ class ChangeRows(Source):
         metadata = self.source_log.metadata
         before = self.source_log.metadata_before(commits)
         feed_state.check_range(self.table, commits, metadata.table, before, is_first=state is None)
+        check_partitions(self.table, commits, before, is_first=state is None)
         if state and self.goes_by_keys:
             feed_state.check_reused(self.table, before, commits)
         if state and self.goes_by_names:
@@ -374,6 +406,7 @@ class ChangeRows(Source):
         commits, metadata = self._commits_after(state.version), self.source_log.metadata
         before = self.source_log.metadata_before(commits)
         feed_state.check_range(self.table, commits, metadata.table, before)
+        check_partitions(self.table, commits, before)
         feed_state.cut(self.table, commits, before, max_commits=None, max_bytes=None)
         lag = feed_state.lag_of(commits)
         warnings = [feed_state.lag_warning(self.table, lag, metadata.kept, now_ms)]

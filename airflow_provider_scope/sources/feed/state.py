@@ -105,6 +105,8 @@ class Metadata:
     is_mapped: bool
     """Whether columns have names of their own in the files: then older versions keep their columns."""
     schema: Struct
+    partitions: tuple[str, ...] = ()
+    """The columns that partition it."""
     kept: Mapping[str, str] = field(default_factory=dict)
     """How long the table keeps its log and its files, as far as it says so; see ``lag_warning``."""
 
@@ -120,6 +122,7 @@ class Metadata:
             has_feed=settings.get(_ON, "").lower() == "true",
             is_mapped=settings.get("delta.columnmapping.mode", "none").lower() != "none",
             schema=of_delta(json.loads(action["schemaString"])),
+            partitions=tuple(action.get("partitionColumns") or ()),
             kept={name: settings[name.lower()] for name in DEFAULTS if name.lower() in settings},
         )
 
