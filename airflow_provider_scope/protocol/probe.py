@@ -200,7 +200,8 @@ def _restores(commits: Iterable[DeltaCommit], table_id: str | None) -> tuple[Res
             target = (commit.info.get("operationParameters") or {}).get("version")
             to_version = int(target) if target not in (None, "", "null") else None
             restores.append(Restored(commit.version, to_version))
-        elif changed_id and table_id not in (None, changed_id):
+        elif changed_id and table_id not in (None, changed_id) and commit.operation != "MERGE":
+            # delta-rs gives a table another id with a MERGE that adds columns, which leaves the rows there.
             restores.append(Restored(commit.version, NO_VERSION))  # CREATE OR REPLACE TABLE
         table_id = changed_id or table_id
     return tuple(restores)

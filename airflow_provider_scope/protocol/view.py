@@ -315,7 +315,9 @@ def rows_in_table(
 
 def has_lost_rows(record: CommitRecord, table_state: TableState) -> bool:
     """Return whether the rows of a recorded batch are no longer in the table, as far as its log tells."""
-    if record.table is None or record.table.table_id != table_state.table_id:
+    if record.table is None:
+        return True
+    if record.table.table_id != table_state.table_id and record.seq not in table_state.committed:
         return True
     if record.seq > table_state.newest_batch or record.table_version > table_state.version:
         return True  # the table was set back to an older copy

@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.exceptions import TableDivergedError
 from airflow_provider_scope.protocol.engine import Work
@@ -286,6 +286,19 @@ def test_a_restored_table_is_accepted_and_runs_go_on_and_a_refresh_brings_the_ro
     assert desk.rows_are_those_of("a.parquet", "d.parquet")
     desk.world.run(refresh=True)
     assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet", "d.parquet")
+
+
+def test_a_table_that_got_another_id_by_a_merge_has_its_rows(desk):
+    desk.loaded("a.parquet", "b.parquet")
+    table = DeltaTable(local(desk.world.table))
+    more = table.to_pyarrow_table().slice(0, 1).append_column("more", pa.array(["new"]))
+    merger = table.merge(more, "s.file = t.file", "s", "t", merge_schema=True)
+    merger.when_matched_update({"more": "s.more"}).execute()
+
+    said = desk.table_command("accept-table", "--yes")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out.endswith(f"- no batch lost its rows, and no file is loaded again\n{ACCEPTED}")
 
 
 def test_deletes_of_batches_that_a_restore_undid_are_told_with_the_statement_that_removes_them(desk):

@@ -119,6 +119,23 @@ def test_a_commit_that_says_nothing_of_itself_does_not_move_the_versions_of_othe
     assert [(restored.version, restored.to_version) for restored in state.restores] == [(4, 2)]
 
 
+def test_a_merge_that_gives_the_table_another_id_leaves_its_rows_there(tmp_path):
+    for seq in range(2):
+        add(tmp_path, seq)
+    before = probe(f"file://{tmp_path}", "pipeline", (None, -1), LocalStorage())
+    table = DeltaTable(str(tmp_path))
+    more = pa.table({"a": [1], "more": ["new"]})
+    table.merge(more, "s.a = t.a", "s", "t", merge_schema=True).when_matched_update_all().execute()
+
+    state = probe(f"file://{tmp_path}", "pipeline", (before.identity, before.version), LocalStorage())
+    assert state.table_id != before.table_id
+    assert state.restores == ()
+    assert [*state.committed] == [1, 0]
+    DeltaTable.create(str(tmp_path), table.schema(), mode="overwrite")
+    replaced = probe(f"file://{tmp_path}", "pipeline", (before.identity, before.version), LocalStorage())
+    assert [(one.version, one.to_version) for one in replaced.restores] == [(3, -1)]
+
+
 def test_a_table_that_is_created_while_it_is_looked_for_is_found(tmp_path, monkeypatch):
     """Its first commit may come between deltalake's look and our own."""
     (tmp_path / "_delta_log").mkdir()
