@@ -12,7 +12,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta import write_rules
-from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, MergeKeyError
 from airflow_provider_scope.spark import settings
 from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.held import Keys, as_text, key_aggregates, read_once
@@ -198,6 +198,26 @@ def _with_deleted(
     return unmarked.unionByName(marked, allowMissingColumns=True)
 
 
+def check_stored_keys(load: Staged, commit: Commit, keys: Mapping[str, Sequence[str]]) -> None:
+    """Refuse keys that the table only gets with the batch: they would find none of its rows.
+
+    :raises InputError: As said.
+    """
+    if not load.batch.brings_columns:
+        return
+    stored = DeltaTable.forPath(commit.log.spark, commit.log.table).toDF().columns
+    for argument, names in keys.items():
+        for name in names:
+            if name.lower() not in {column.lower() for column in stored}:
+                raise InputError(
+                    f"{argument} names {name!r}, which is not a column of the table {load.table}: "
+                    f"{', '.join(stored)}.",
+                    kept=NO_ROW_WRITTEN,
+                    do="if it was renamed in the table, give it its name back; or run once with "
+                    "full_refresh=True, which replaces all rows",
+                )
+
+
 def one_row_per_key(staged: Staged, rule: write_rules.Merge) -> tuple[DataFrame, int]:
     """Choose the row that counts for each primary key, and count the rows that do not.
 
@@ -335,6 +355,7 @@ def write(batch: Batch, commit: Commit) -> int | None:
         partitions = _partitions(load, rule)
         if partitions:
             return plain.write(replace(live, overwrites=True, where=partitions), commit)
+        check_stored_keys(load, commit, {"primary_key": rule.primary_key, "merge_key": rule.merge_key})
         if rule.sequence_by:
             commit.note(offered=load.keys.rows - duplicates)
             with naming_ties(load, rule.sequence_by):

@@ -22,6 +22,7 @@ from airflow_provider_scope.spark.writes import rows as plain
 from airflow_provider_scope.spark.writes.merge import (
     IS_DELETED,
     Merge,
+    check_stored_keys,
     count_duplicates,
     is_flagged,
     naming_ties,
@@ -91,6 +92,7 @@ def write(batch: Batch, commit: Commit) -> int | None:
             return plain.write(batch, commit)
         if batch.brings_columns and _is_new_to_versions(commit, rule):
             return plain.write(load.with_rows(versions), commit)
+        check_stored_keys(load, commit, {"merge_key": rule.merge_key})
         return _execute(commit, rule, load, versions)
 
 
@@ -232,6 +234,7 @@ def _write_events(batch: Batch, commit: Commit, rule: Scd2, sequence_by: str) ->
             return plain.write(load.with_rows(history.with_windows(history.events(rows))), commit)
         if not load.keys.rows:
             return plain.write(batch, commit)
+        check_stored_keys(load, commit, {"merge_key": rule.merge_key})
         try:
             with naming_ties(load, sequence_by):
                 return commit.execute(lambda session: history.merge(Merge(session, load), rows))
