@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.specs.write import Write
 
 NOTHING = "everything; nothing was written"
+_ZONE = "spark.sql.session.timeZone"
 _CALLERS = "caller"
 """The key of the caller's state in a record: that of a cursor is never named so."""
 
@@ -133,6 +134,9 @@ def load(  # the arguments are the API
     # What may not be left to the caller's session.
     exact = {name: setting.value for name, setting in EXACT.items()}
     settings = with_settings(spark, exact | log_stores.session_settings(spark, table))
+    if isinstance(data, DataFrame) and spark.conf.get(_ZONE) != exact[_ZONE]:
+        with with_settings(spark, {name: value for name, value in exact.items() if name != _ZONE}):
+            data = _planned(spark, data)
     with Address(table=table).completes_errors(), settings:
         forgets = full_refresh or (replaces and cursor is not None)
         engine = _Session(spark, _rows(spark, data, schema), spec, now, log, state, cursor, forgets=forgets)
@@ -270,6 +274,13 @@ def _rows(spark: SparkSession, data: DataFrame | Iterable[Any], schema: str | No
     if schema is not None:
         raise InputError("schema is for rows, and data is a DataFrame.", kept=NOTHING, do="leave schema out")
     return data
+
+
+def _planned(spark: SparkSession, data: DataFrame) -> DataFrame:
+    """Let rows be read by the zone that the session has now: CSV and JSON files have times without one."""
+    session = spark._jsparkSession
+    values, schema = data._jdf.queryExecution().toRdd(), data._jdf.schema()
+    return DataFrame(session.internalCreateDataFrame(values, schema, False), spark)  # noqa: FBT003 - Scala's
 
 
 @dataclass

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import (
@@ -257,6 +258,25 @@ def test_the_session_is_as_it_was(spark: Any, tmp_path: Path) -> None:
         assert {name: spark.conf.get(name, None) for name in EXACT} == before
     finally:
         spark.conf.unset("spark.sql.session.timeZone")
+
+
+@pytest.mark.parametrize("write", ["append", Merge(primary_key="id")])
+def test_times_without_a_zone_in_files_are_those_of_the_callers_session(
+    spark: Any, tmp_path: Path, write: Any
+) -> None:
+    (tmp_path / "a.csv").write_text("1,2026-07-01 12:00:00\n2,2026-01-01 12:00:00\n")
+    (tmp_path / "a.json").write_text('{"id":3,"at":"2026-07-01 12:00:00"}\n')
+    noons = {1: (7, 10), 2: (1, 11), 3: (7, 10)}
+
+    with with_settings(spark, {"spark.sql.session.timeZone": "Europe/Berlin"}):
+        reader = spark.read.schema("id int, at timestamp")
+        files = reader.csv(str(tmp_path / "a.csv")).union(reader.json(str(tmp_path / "a.json")))
+        for data in (files, files.orderBy("at").groupBy("id").agg(F.max("at").alias("at"))):
+            load(spark, data, str(tmp_path / "t"), write, full_refresh=True)
+
+            assert {row["id"]: row["at"] for row in rows(tmp_path / "t")} == {
+                number: datetime(2026, month, 1, hour, tzinfo=UTC) for number, (month, hour) in noons.items()
+            }
 
 
 def test_the_example_of_the_page_gives_what_the_page_says(spark: Any, tmp_path: Path, capsys: Any) -> None:
