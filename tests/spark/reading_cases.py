@@ -646,6 +646,17 @@ PARQUET = [
         {"v": "timestamp"},
     ),
     parquet(
+        "a column that is NULL in all rows, as pandas writes it",
+        {"id": [1], "v": pa.nulls(1)},
+        [(1, None)],
+    ),
+    parquet(
+        "the same, declared",
+        {"id": [1], "v": pa.nulls(1)},
+        [(1, None)],
+        {"id": "bigint", "v": "struct<day:date>"},
+    ),
+    parquet(
         "nanoseconds, as pandas writes them",
         {"v": pa.array([1767268800123456000], IDENTITY)},
         [(WALL.replace(microsecond=123456),)],

@@ -157,6 +157,17 @@ def test_parquet_files_that_have_narrower_types_or_fewer_fields_fit_in_any_batch
     assert bench.rows() == [{"a": 1, "s": {"x": 1, "y": "a"}}, {"a": 2, "s": {"x": 2, "y": None}}]
 
 
+@pytest.mark.parametrize("values", [["a", "b"], [dt.date(2026, 1, 31)], [{"x": [1.5]}]], ids=str)
+def test_a_column_that_is_null_in_a_whole_parquet_file_has_the_type_of_the_others(bench, values):
+    nothing = bench.parquet("0", id=[0], v=pa.nulls(1))
+    something = bench.parquet("1", id=[*range(1, len(values) + 1)], v=values)
+    first = [nothing] if isinstance(values[0], str) else [something, nothing]
+
+    bench.run_plan(bench.batch(0, *first), bench.batch(1, something), bench.batch(2, nothing))
+
+    assert {row["id"]: row["v"] for row in bench.rows()} == {0: None, **dict(enumerate(values, start=1))}
+
+
 def test_a_replaced_table_takes_the_types_of_the_files(bench):
     bench.run(bench.batch(0, bench.text("0.json", '{"a":1}')), **JSON)
 

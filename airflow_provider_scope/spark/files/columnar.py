@@ -52,6 +52,8 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
         columns, clashes = _merged(shapes)
         if source.table and not clashes:
             columns = source.table.read_as(columns, _with_table, adds=False)
+        elif not entry.overwrites_table:
+            columns = cast("T.StructType", map_leaves(columns, _text_for_none))
         clash_problem = [Problem(shapes[0].paths[0], "; ".join(clashes), hint=_NO_TYPE)]
         problems = _problems(shapes, _not_of_spark) or (clash_problem if clashes else [])
     else:
@@ -59,6 +61,11 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     if problems:
         raise bad_files(entry, problems)
     return _read(spark, entry, shapes, columns, source)
+
+
+def _text_for_none(kind: T.DataType) -> T.DataType:
+    """Take a column without a type for text, as one of JSON that is always NULL: the table gets one by it."""
+    return T.StringType() if isinstance(kind, T.NullType) else kind
 
 
 def _with_table(files: T.DataType, table: T.DataType) -> T.DataType:
@@ -233,6 +240,7 @@ def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]
     Where Spark takes columns by position, the layout has all columns of the file, in its order.
     """
     read = {field.name.lower(): field.dataType for field in shape.columns}
+    no_types = {field.name.lower() for field in shape.own if isinstance(field.dataType, T.NullType)}
     nanoseconds = {name.lower() for name in shape.nanoseconds}
     layout = T.StructType()
     values = []
@@ -251,7 +259,9 @@ def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]
         else:
             kind = file_type
         layout = layout.add(field.name, kind)
-        values.append(name if type_text(kind) == target else f"CAST({name} AS {target})")
+        is_same = type_text(kind) == target
+        is_null = field.name.lower() in no_types  # Spark's number for it cannot become any type
+        values.append(f"CAST({'NULL' if is_null else name} AS {target})" if is_null or not is_same else name)
     if not shape.positions:
         return layout, values
     remaining = {field.name.lower(): field for field in layout}
@@ -396,6 +406,8 @@ _NANOSECONDS = re.compile(
     r"^ {2}\w+ int64 (.*) \(TIMESTAMP\(NANOS,(true|false)\)\)(?: = \d+)?;$", re.MULTILINE
 )
 """A column of parquet's schema as text: its name, and whether it is an instant."""
+_NO_TYPE_YET = re.compile(r"^ {2}\w+ \S+ (.*) \(UNKNOWN\)(?: = \d+)?;$", re.MULTILINE)
+"""A column of parquet's schema as text that is NULL in all rows, as pandas writes it: its name."""
 _COLUMN = re.compile(r"^ {2}\w+ (?:group|\S+) (.*?)(?: \([A-Z_]+(?:\(.*\))?\))?(?: = \d+)?(?:;| \{)$")
 """A column of parquet's schema as text: its name."""
 _NESTED_NANOSECONDS = re.compile(r"^ {3,}\w+ int64 .* \(TIMESTAMP\(NANOS,(?:true|false)\)\)")
@@ -499,7 +511,9 @@ def _shape(
         footer=footer,
         paths=paths,
         columns=columns,
-        own=_own_orc(columns, footer) if footer.timestamps else _own(columns, nanoseconds),
+        own=_own_orc(columns, footer)
+        if footer.timestamps
+        else _own(columns, nanoseconds, _NO_TYPE_YET.findall(footer.columns)),
         nanoseconds=nanoseconds,
         unknown=unknown,
         positions=tuple(columns) if is_unnamed else (),
@@ -576,9 +590,12 @@ def _unions(spark: SparkSession, conf: Any, path: str) -> list[str]:
     return [str(name) for name, kind in columns if "uniontype<" in _ORC_NAME.sub("", str(kind.toString()))]
 
 
-def _own(columns: T.StructType, nanoseconds: Mapping[str, bool]) -> T.StructType:
-    """Take nanoseconds for the timestamps that they are."""
-    kinds = {name: T.TimestampType() if zone else T.TimestampNTZType() for name, zone in nanoseconds.items()}
+def _own(
+    columns: T.StructType, nanoseconds: Mapping[str, bool], no_types: Sequence[str] = ()
+) -> T.StructType:
+    """Take nanoseconds for the timestamps that they are, and what has no type for what it is, too."""
+    kinds: dict[str, T.DataType] = dict.fromkeys(no_types, T.NullType())
+    kinds |= {name: T.TimestampType() if zone else T.TimestampNTZType() for name, zone in nanoseconds.items()}
     return T.StructType([T.StructField(f.name, kinds.get(f.name, f.dataType)) for f in columns])
 
 
