@@ -37,9 +37,14 @@ if TYPE_CHECKING:
 _INVALID_NAMES = "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
 """Delta's error condition for column names that a table without column mapping cannot have."""
 _INVALID_CHARACTERS = frozenset(" ,;{}()\n\t=")
-_NO_TYPES = ("UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE", "DELTA_GEOSPATIAL_NOT_SUPPORTED")
+_NO_TYPES = (
+    "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE",
+    "DELTA_GEOSPATIAL_NOT_SUPPORTED",
+    "DELTA_UNSUPPORTED_DATA_TYPES",  # of a MERGE, and of texts with a collation
+    "UNSUPPORTED_TIME_TYPE",
+)
 """Error conditions for columns of types that no Delta table has."""
-_NOT_IN_DELTA = re.compile(r'ype":"(interval|time\(|geometry|geography)')
+_NOT_IN_DELTA = re.compile(r'ype":"(interval|time\(|geometry|geography)|"__COLLATIONS":')
 """How Spark's JSON of a column says that it, an element or a value is of such a type."""
 
 _TYPE_WITH_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"

@@ -14,6 +14,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from airflow_provider_scope.exceptions import InputError, SchemaMismatchError, SqlError
 from airflow_provider_scope.spark.commit import DeltaLog
+from airflow_provider_scope.specs import Merge
+from airflow_provider_scope.specs.write import for_plan
 
 pytestmark = pytest.mark.spark
 
@@ -294,6 +296,21 @@ def test_types_that_a_table_cannot_have_are_named_with_the_way_out(bench):
     )
     assert error.do.startswith("cast them before they are written, such as CAST(`b` AS string)")
     assert len(bench.rows()) == 1
+
+
+def test_so_are_those_that_spark_and_delta_refuse_only_where_rows_are_merged(bench):
+    bench.make(a=[1])
+    entry = bench.batch(1, bench.parquet("a.parquet", a=[1]))
+    upsert = for_plan(Merge(strategy="upsert", primary_key=("a",)))
+    kinds = {"INTERVAL '1' DAY": "interval day", "TIME'12:30:00'": "time(6)"}
+    kinds |= {"array('x' COLLATE UTF8_LCASE)": "array<string collate UTF8_LCASE>"}
+
+    for value, kind in kinds.items():
+        sql = f"SELECT a, {value} AS b FROM @data"
+        error = bench.failure(entry, sql=sql, write=upsert, schema_evolution="add")
+
+        assert isinstance(error, InputError), kind
+        assert f"cannot have columns of these types, which Delta does not know: `b` {kind}" in error.what
 
 
 def test_with_column_mapping_a_table_has_any_names(bench):
