@@ -23,7 +23,13 @@ from airflow_provider_scope.delta.schema import (
     text,
 )
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
-from airflow_provider_scope.spark.structs import of_table, paths_of, to_struct, without_metadata
+from airflow_provider_scope.spark.structs import (
+    of_table,
+    paths_of,
+    to_struct,
+    without_lengths,
+    without_metadata,
+)
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -67,7 +73,7 @@ def fit_to_table(plan: Plan, rows: DataFrame, metadata: dict[str, Any] | None) -
     """
     select = _to_fields(rows.schema)
     table = _to_fields(of_table(metadata)) if metadata else None
-    declared = _to_fields(to_struct(plan.table_columns)) if plan.table_columns else None
+    declared = _to_fields(without_lengths(to_struct(plan.table_columns))) if plan.table_columns else None
     if plan.schema_evolution == "fail":
         table, declared = table or declared, None
     evolution = evolve(

@@ -287,7 +287,7 @@ class Target:
         """Refuse a table with other columns; rows are matched by name, so their order is no reason to."""
         if not self.plan.table_columns:
             return
-        declared = to_struct(self.plan.table_columns)
+        declared = without_lengths(to_struct(self.plan.table_columns))
         declared_pairs, table_pairs = (
             [(field.name.lower(), field.dataType.simpleString()) for field in columns]
             for columns in (declared, table)

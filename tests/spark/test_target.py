@@ -313,6 +313,22 @@ def test_so_are_those_that_spark_and_delta_refuse_only_where_rows_are_merged(ben
         assert f"cannot have columns of these types, which Delta does not know: `b` {kind}" in error.what
 
 
+@pytest.mark.parametrize("evolution", ["fail", "add"])
+def test_texts_may_be_declared_with_a_length(bench, evolution):
+    declared = {"a": "bigint", "b": "varchar(3)", "c": "char(3)"}
+    files = [bench.parquet(f"{n}.parquet", a=[n], b=["x"], c=["de"]) for n in range(2)]
+    other = bench.folder / "other"
+    bench.spark.sql(f"CREATE TABLE delta.`{other}` (a BIGINT, b VARCHAR(3), c CHAR(3)) USING delta")
+
+    for table in (bench.plan.table, f"file://{other}"):
+        for number, file in enumerate(files):
+            entry = bench.batch(number, file)
+            bench.run(entry, table=table, table_columns=declared, schema_evolution=evolution)
+
+    assert bench.rows() == [{"a": n, "b": "x", "c": "de"} for n in range(2)]
+    assert len(DeltaTable(str(other)).to_pyarrow_table()) == len(files)
+
+
 def test_with_column_mapping_a_table_has_any_names(bench):
     properties = {"delta.columnMapping.mode": "name"}
     for number in (1, 2):
