@@ -101,6 +101,8 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
         args.facts = {"error": None}
         try:
             # What Airflow writes to standard output would spoil the JSON, too.
+            if is_json:
+                _log_to_stderr()
             with redirect_stdout(io.StringIO()) if is_json else nullcontext():
                 function(args)
         except (ScopeProviderError, AirflowException) as err:
@@ -115,6 +117,13 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
                 sys.stdout.write(json.dumps(args.facts, indent=2, default=str) + "\n")
 
     return run
+
+
+def _log_to_stderr() -> None:
+    """Do what Airflow's command line does for its own commands with ``--output``."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+            handler.setStream(sys.stderr)
 
 
 def address_of(args: Namespace) -> Address:
@@ -132,24 +141,24 @@ def address_of(args: Namespace) -> Address:
 
 @contextmanager
 def quiet(*, verbose: bool = False) -> Iterator[None]:
-    """Drop what Airflow logs below a warning: it goes to standard output, among the lines of the command.
+    """Let what Airflow says go to standard error: among the lines of a command it would spoil its JSON.
 
-    :param verbose: Drop nothing.
+    :param verbose: Drop nothing; otherwise, what is logged below a warning is.
     """
-    if verbose:
-        yield
-        return
     # Airflow logs by structlog and by logging. Loggers of structlog that exist already share this very list.
     processors: list[Any] = structlog.get_config()["processors"]
     logger = logging.getLogger("airflow")
     level = logger.level
-    processors.insert(0, _without_chatter)
-    logger.setLevel(logging.WARNING)
+    if not verbose:
+        processors.insert(0, _without_chatter)
+        logger.setLevel(logging.WARNING)
     try:
-        yield
+        with redirect_stdout(sys.stderr):
+            yield
     finally:
-        processors.remove(_without_chatter)
-        logger.setLevel(level)
+        if not verbose:
+            processors.remove(_without_chatter)
+            logger.setLevel(level)
 
 
 def _without_chatter(_: Any, method: str, event: Any) -> Any:

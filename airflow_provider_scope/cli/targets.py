@@ -216,7 +216,7 @@ def check_interval_named(args: Namespace, target: Target) -> None:
 def each_pipeline(args: Namespace) -> Iterator[Namespace]:
     """Return the arguments for each pipeline that a command is about, and print the name of each interval.
 
-    :raises InputError: Both one interval and all of them are named.
+    :raises InputError: Both one interval and all of them are named, or there is none.
     """
     if not args.all_intervals:
         yield args
@@ -228,10 +228,17 @@ def each_pipeline(args: Namespace) -> Iterator[Namespace]:
             do="leave one of them out",
         )
     target = Target.of(args)
-    for window in target.windows():
-        if target.of_interval(window).log.pipeline():
-            say(f"interval {window.name}:")
-            yield Namespace(**{**vars(args), "interval": window.name})
+    windows = [window for window in target.windows() if target.of_interval(window).log.pipeline()]
+    if not windows:
+        raise InputError(
+            f"There is no interval in {target.log.location}.",
+            kept="everything; nothing was written",
+            do="leave --all-intervals out; or check the location: if the checkpoint is outside the table, "
+            "add --checkpoint",
+        )
+    for window in windows:
+        say(f"interval {window.name}:")
+        yield Namespace(**{**vars(args), "interval": window.name})
 
 
 def show_intervals_alone(args: Namespace, target: Target) -> bool:

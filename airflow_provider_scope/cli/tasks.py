@@ -108,7 +108,7 @@ class Instance:
         env = self.task.get_template_env(self.dag)
         try:
             rendered: dict[str, Any] = operator.render_template(values, self._template_context(operator), env)
-        except TemplateError as err:
+        except (TemplateError, KeyError) as err:  # a KeyError: of a value of a mapped group of tasks
             raise self._needs(f"a value that only a run knows ({err})") from None
         return rendered
 
@@ -267,11 +267,21 @@ def find_dag(bundle_names: list[str] | None, dag_id: str) -> Any:
 
 
 def _bags(bundle_names: list[str] | None) -> Iterator[dict[str, Any]]:
-    """Read the Dags of each bundle, or of each named one, from their files: id -> Dag."""
+    """Read the Dags of each bundle, or of each named one, from their files: id -> Dag.
+
+    :raises InputError: There is no bundle of a name.
+    """
     from airflow.dag_processing.bundles.manager import DagBundlesManager  # noqa: PLC0415
     from airflow.dag_processing.dagbag import DagBag  # noqa: PLC0415
 
-    for bundle in DagBundlesManager().get_all_dag_bundles():  # type: ignore[no-untyped-call] # Airflow's
+    bundles = {bundle.name: bundle for bundle in DagBundlesManager().get_all_dag_bundles()}  # type: ignore[no-untyped-call] # Airflow's
+    if unknown := [name for name in bundle_names or () if name not in bundles]:
+        raise InputError(
+            f"There is no Dag bundle {unknown[0]}.",
+            kept=_KEPT,
+            do=f"correct --bundle-name: there are {', '.join(bundles)}",
+        )
+    for bundle in bundles.values():
         if not bundle_names or bundle.name in bundle_names:
             bundle.initialize()
             if str(bundle.path) not in sys.path:

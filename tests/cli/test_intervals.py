@@ -220,3 +220,14 @@ def test_one_interval_and_all_of_them_cannot_be_meant_together(desk, second):
 
     assert (said.code, said.out) == (1, "")
     assert said.err.startswith("InputError: Only one of --interval and --all-intervals can be given.\n")
+
+
+def test_all_intervals_of_a_place_that_has_none_are_refused(desk):
+    desk.loaded("a.parquet", "b.parquet")
+    DeltaTable(f"{desk.world.folder}/table").restore(0)
+
+    for table in (desk.world.table, f"{desk.world.folder}/misspelt"):
+        said = desk.scope("accept-table", table, "--all-intervals", "--yes")
+
+        assert (said.code, said.out) == (1, "")
+        assert said.err.startswith("InputError: There is no interval in file:///")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -370,6 +372,33 @@ def test_list_shows_the_pipelines_of_all_dags(desk, dag_file):
     assert "XComArg" in rows["mapped_late", None]["error"]
 
 
+def test_list_is_json_and_has_all_rows_whatever_else_is_in_the_dag_files(desk, dag_file, in_dags):
+    group = "    @task_group\n    def each(table):\n        DeltaIncrementalIngestOperator(task_id='load', "
+    group += (
+        f"delta_location=table, source=FileSource(roots='{desk.world.folder}/landing', format='parquet'))\n"
+    )
+    dag_file(more=f"    from airflow.sdk import task_group\n{group}    each.expand(table=['/one', '/two'])\n")
+    in_dags("broken.py", "from airflow.sdk import DAG\nwith DAG('broken'):\n    1 / 0\n")
+
+    said = desk.reads("list", "-o", "json")
+
+    rows = {row["task_id"]: row for row in json.loads(said.out)}
+    assert (said.code, rows["ingest"]["state"]) == (0, "not begun")
+    assert (rows["each.load"]["state"], rows["each.load"]["table"]) == ("unknown", None)
+    assert "a value that only a run knows" in rows["each.load"]["error"]
+    assert "division by zero" in said.err
+
+
+@pytest.mark.parametrize("words", [["list"], ["plan", "planned", "ingest"]], ids=lambda words: words[0])
+def test_a_bundle_that_does_not_exist_is_named(desk, dag_file, words):
+    dag_file()
+
+    said = desk.reads(*words, "--bundle-name", "nobodys")
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("InputError: There is no Dag bundle nobodys.\n")
+
+
 def test_list_shows_why_the_next_run_is_refused(desk, dag_file):
     dag_file()
     desk.loaded("a.parquet", "b.parquet")
@@ -456,3 +485,18 @@ def test_a_sql_file_is_found_beside_the_dag(desk, dag_file, in_dags):
 
     assert said.code == 0
     assert said.out.startswith("new: 1 batch, 1 file\n")
+
+
+def test_what_airflow_logs_is_not_in_the_json(desk, dag_file, in_dags):
+    dag_file()
+    desk.world.drop("a.parquet", 60)
+    in_dags("broken.py", "from airflow.sdk import DAG\nwith DAG('broken'):\n    1 / 0\n")
+    handler = logging.StreamHandler(sys.stdout)
+    logging.getLogger().addHandler(handler)
+    try:
+        said = desk.reads("plan", "planned", "ingest", "-o", "json")
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+    assert len(json.loads(said.out)["new"]) == 1
+    assert "division by zero" in said.err
