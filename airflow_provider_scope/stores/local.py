@@ -293,6 +293,9 @@ def _refusing_path(path: str) -> str:
 def _cause(path: str, err: object) -> tuple[str, str]:
     if isinstance(err, PermissionError):
         return str(err), f"give the worker's user permission on {_refusing_path(err.filename or path)}"
+    if isinstance(err, NotADirectoryError):
+        file = next(part for part in (path, *map(str, Path(path).parents)) if os.path.lexists(part))
+        return f"{file} is a file, and no folder", "name a folder; for some of its files, use `patterns`"
     link = _broken_link(getattr(err, "filename", None) or path) if isinstance(err, OSError) else None
     if link:
         target = os.readlink(link)  # noqa: PTH115 - as it is written

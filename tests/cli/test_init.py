@@ -168,6 +168,7 @@ def test_csv_files_are_read_as_they_are(writer, case):
         ("a.jsonl", '{"id": 1, "s": {"a b": 1}}\n{"id": 2}\n', None, MAPPED),
         ("a.json", '[\n {"id": 1},\n {"id": 2}\n]\n', {"multiLine": "true"}, {}),
         ("a.json", '{"id": 1}', None, {}),
+        ("a.json", '{"id": 1, "t": "a\u2028b\x85c"}\r\n{"id": 2}\n', None, {}),
         ("a.txt", "a line\n", None, {}),
     ],
 )
@@ -412,6 +413,24 @@ def test_a_folder_that_no_run_could_load_is_refused(writer, case):
     writer.land(files)
 
     assert message in writer.refused(str(writer.landing))
+
+
+def test_a_file_is_no_folder_and_files_have_no_key(writer):
+    writer.land({"a.csv": "id\n1\n"})
+
+    said = writer.refused(f"{writer.landing}/a.csv")
+    assert "/in/a.csv is a file, and no folder.\n" in said
+    assert "What to do: name a folder; for some of its files, use `patterns`" in said
+    assert "--key is for tables" in writer.refused(str(writer.landing), "--key", "id")
+
+
+def test_the_printed_status_has_the_connection_of_the_store(writer):
+    writer.land({"a.csv": "id\n1\n"})
+    output = ("--output", str(writer.file), "--storage-conn-id", "the lake")
+
+    said = writer.desk.scope("init", str(writer.landing), f"{writer.folder}/target", *output)
+
+    assert said.out.endswith("  airflow scope status /target --storage-conn-id 'the lake'\n")
 
 
 def test_a_name_that_airflow_takes_for_a_template_is_refused(writer):

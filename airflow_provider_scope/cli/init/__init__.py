@@ -65,7 +65,8 @@ def init(args: Namespace) -> None:
         say(f"{output} is written: read its comments. Next:")
         say(f"  airflow scope plan {dag_id} load --read")
         say(f"  airflow dags test {dag_id}")
-        say(f"  airflow scope status {shlex.quote(args.table)}")
+        conn_id = f" --storage-conn-id {shlex.quote(args.storage_conn_id)}" if args.storage_conn_id else ""
+        say(f"  airflow scope status {shlex.quote(args.table)}{conn_id}")
     if args.verify:
         args.read = True
         set_address(address_of(ingest, (dag_id, "load"), None, context.storage_conn_id))
@@ -100,4 +101,10 @@ def _load_of(args: Namespace) -> Load:
     storage = store_of(root, args.storage_conn_id).storage
     if storage.names(f"{root}/_delta_log"):
         return feed_of(args.source, root, storage, key)
+    if key:
+        raise refusal(
+            "--key is for tables, and the source is a folder of files.",
+            'leave it out; if files bring newer rows of a key, write Merge(strategy="upsert", primary_key=…) '
+            "in the Dag file",
+        )
     return folder_of(args.source, root, storage, args.format)

@@ -183,7 +183,7 @@ def are_headers(firsts: Sequence[Sequence[str]], look_so: Sequence[bool]) -> boo
 
 def json_sample(text: str, *, is_whole: bool) -> JsonSample | None:
     """Look at the beginning of a JSON file; None if it holds nothing, or nothing of JSON."""
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in re.split(r"[\r\n]", text) if line.strip()]  # other breaks stand in values
     if not is_whole and len(lines) > 1:
         lines.pop()  # it may be cut
     try:
