@@ -191,7 +191,13 @@ def ingest_of_task(args: Namespace) -> tuple[Ingest, RunContext]:
     address = address_of(ingest, (args.dag_id, args.task_id), map_index, context.storage_conn_id)
     set_address(address)
     window = targets.named_interval(args)
-    if window and ingest.mode == "data_interval":
+    if window and ingest.mode != "data_interval":
+        raise InputError(
+            f"The task {args.dag_id}.{args.task_id} loads no intervals, but has --interval={window.name}.",
+            kept=_KEPT,
+            do="leave --interval out",
+        )
+    if window:
         set_address(replace(address, interval=window.name))
         ingest = replace(ingest, window=window)
     return ingest, context

@@ -354,6 +354,16 @@ def test_a_feed_whose_next_batch_does_not_fit_the_target_is_refused(desk, dag_fi
     assert planned(desk, "fits").out.startswith("new: 1 batch\n")
 
 
+def test_a_task_without_intervals_has_no_plan_of_one(desk, dag_file):
+    dag_file()
+    desk.world.drop("a.parquet", 60)
+
+    said = planned(desk, "ingest", "--interval", "20260101T000000000Z_20260102T000000000Z")
+
+    assert (said.code, said.out) == (1, "")
+    assert "The task planned.ingest loads no intervals, but has --interval=20260101T" in said.err
+
+
 def test_list_shows_the_pipelines_of_all_dags(desk, dag_file):
     dag_file()
     desk.loaded("a.parquet")
