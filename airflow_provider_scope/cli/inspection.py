@@ -47,7 +47,15 @@ from airflow_provider_scope.sql import literal, quoted
 from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.stores.local import SCHEME, local_path
 from airflow_provider_scope.stores.protocol import canonical_uri
-from airflow_provider_scope.values import FileSlice, VersionSlice, counted, duration_text, iso_time, printable
+from airflow_provider_scope.values import (
+    FileSlice,
+    RowSlice,
+    VersionSlice,
+    counted,
+    duration_text,
+    iso_time,
+    printable,
+)
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -99,6 +107,10 @@ def status(args: Namespace) -> None:
         say("what next   run `airflow scope accept-table`: it is not known whether a batch was committed")
     elif source_problem:
         say(f"what next   {source_problem}")
+    elif view.newest and isinstance(view.newest.slice, RowSlice):
+        opened = "abandons the open batches, whose rows only their callers have"
+        next_load = opened if view.open else "writes what it is given"
+        say(f"what next   the table and the log fit together; the next load {next_load}")
     elif args.facts["blocked"]:
         say("what next   the next run fails: a file of an open batch is not as it was logged")
         oldest = view.open[0].seq

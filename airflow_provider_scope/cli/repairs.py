@@ -32,7 +32,7 @@ from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.sql import literal, quoted
-from airflow_provider_scope.values import counted, some_names, window_of_log
+from airflow_provider_scope.values import RowSlice, counted, some_names, window_of_log
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -82,10 +82,19 @@ def abandon(args: Namespace) -> None:
     if not record.abandoned:
         version = record.table_version
         say(f"batch {args.seq} was already in the table, as version {version}; this is now recorded")
-    elif entry.slice.has_state:
-        say(f"batch {args.seq} is abandoned; the next run begins where it began")
     else:
-        say(f"batch {args.seq} is abandoned; the next run loads those of its files that still exist")
+        say(f"batch {args.seq} is abandoned; {_next_text(entry)}")
+
+
+def _next_text(entry: OffsetEntry) -> str:
+    """Say what loads what an abandoned batch was to load."""
+    if isinstance(entry.slice, RowSlice):
+        return "only the caller of its load has its rows, and can load them again"
+    if entry.slice.needs_record:
+        return "only a run of the same range loads its rows"
+    if entry.slice.has_state:
+        return "the next run begins where it began"
+    return "the next run loads those of its files that still exist"
 
 
 def _abandoning_lines(entry: OffsetEntry, view: LogView, engine: Engine) -> list[str]:
@@ -100,6 +109,8 @@ def _abandoning_lines(entry: OffsetEntry, view: LogView, engine: Engine) -> list
     lines = [f"it would be abandoned for good: {how}"]
     if entry.mode == "overwrite":
         lines.append(f"the rows that it replaces ({entry.where}) are removed")
+    if entry.slice.needs_record:
+        return [*lines, _next_text(entry)]
     if entry.slice.has_state:
         state = state_text(entry.slice.before, view.checkpoint)
         return [*lines, f"the next batch begins where this one began: {state}"]
@@ -151,7 +162,7 @@ def _accept(args: Namespace) -> None:
         )
         say(why)
         version, next_run = consequences.table.version, "goes on from here"
-        lines = [*_consequence_lines(consequences, log.location), *_deletes_that_stay(target, consequences)]
+        lines = [*_consequence_lines(consequences, log), *_deletes_that_stay(target, consequences)]
     say(f"The table is at version {version}. To accept it as it is means:")
     for line in lines:
         say(f"- {line}")
@@ -181,8 +192,12 @@ def _deletes_that_stay(target: Target, consequences: Consequences) -> list[str]:
     return [f"{why}: {statement}"]
 
 
-def _consequence_lines(consequences: Consequences, checkpoint: str) -> list[str]:
-    begins = consequences.begins
+def _consequence_lines(consequences: Consequences, log: CheckpointLog) -> list[str]:
+    begins, newest, checkpoint = consequences.begins, log.newest_offset(), log.location
+    if newest and isinstance(newest.slice, RowSlice):
+        batches = span([record.seq for record in consequences.rolled_back])
+        lost = [f"the rows of {batches} are no longer in the table; whoever has them can load them again"]
+        return [*(lost if consequences.rolled_back else ()), "the state is that of the table's rows"]
     if begins is None:
         return _consequences_for_files(consequences, checkpoint)
     lines = []

@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.protocol.records import encode_offset
+from airflow_provider_scope.session import _Rows
 from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.cursor.state import CursorState, decode
 from airflow_provider_scope.specs import Cursor, TableSource
@@ -20,11 +21,13 @@ from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.values import Window
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
+from tests.support.faulty_storage import open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.report import RunReport
 
 
 class CursorEngine(DeltaEngine):
@@ -189,6 +192,74 @@ def test_an_open_batch_that_is_given_up_begins_again(desk):
     assert said.out == "batch 1 is abandoned; the next run begins where it began\n"
     desk.world.run()
     assert desk.world.ids() == [0, 1]
+
+
+def test_a_range_that_is_given_up_is_loaded_only_by_a_run_of_the_same_range(desk):
+    world = desk.world = desk.world.of(Window(0, 1))
+    world.order(0)
+
+    def dies() -> None:
+        raise OSError("killed")
+
+    with pytest.raises(OSError, match="killed"):
+        desk.fails("files 0", dies)
+    words = ("abandon", "0", "--interval", world.window.name)
+    shown = desk.table_command(*words)
+    said = desk.table_command(*words, "--yes")
+
+    assert shown.out.splitlines()[-2:] == [
+        "only a run of the same range loads its rows",
+        "nothing was written; add --yes to do it",
+    ]
+    assert said.out == "batch 0 is abandoned; only a run of the same range loads its rows\n"
+    world.run()
+    assert world.ids() == [0]
+
+
+class LoadEngine(DeltaEngine):
+    def read(self, entry: OffsetEntry) -> pa.Table:
+        return pa.table({"id": [entry.seq], "day": [1], "file": ["none"]}, schema=TABLE)
+
+
+class LoadWorld(DeltaWorld):
+    """What ``spark.load`` leaves."""
+
+    def engine(self, gate: Any) -> LoadEngine:
+        return LoadEngine(gate)
+
+    def source(self, log: Any, spec: Any) -> _Rows:
+        return _Rows("a-load")
+
+    def run(self, gate: Any = open_gate, **asked: Any) -> RunReport:
+        return super().run(gate, max_batches=1, **asked)
+
+
+def test_rows_that_only_their_caller_has_are_not_said_to_come_again_or_to_be_files(desk):
+    world = desk.world = LoadWorld(desk.world.folder)
+    world.run()
+    world.run()
+
+    def dies() -> None:
+        raise OSError("killed")
+
+    with pytest.raises(OSError, match="killed"):
+        desk.fails("commit 2", dies)
+    status = desk.table_command("status")
+    shown = desk.table_command("abandon", "2")
+    abandoned = desk.table_command("abandon", "2", "--yes")
+    world.restore(0)
+    accepted = desk.table_command("accept-table", "--yes")
+
+    fits = "what next   the table and the log fit together; the next load"
+    assert (
+        status.out.splitlines()[-1] == f"{fits} abandons the open batches, whose rows only their callers have"
+    )
+    can_load = "only the caller of its load has its rows, and can load them again"
+    assert shown.out.splitlines()[-2] == can_load
+    assert abandoned.out == f"batch 2 is abandoned; {can_load}\n"
+    lost = "- the rows of batch 1 are no longer in the table; whoever has them can load them again"
+    assert accepted.out.splitlines()[2:4] == [lost, "- the state is that of the table's rows"]
+    assert desk.table_command("status").out.splitlines()[-1] == f"{fits} writes what it is given"
 
 
 def test_a_vacuum_keeps_the_state_and_the_boundary_rows_that_it_names(desk):
