@@ -90,14 +90,21 @@ def _columns(spark: SparkSession, rows: list[Any], schema: str | T.StructType | 
     if not rows and schema is None:
         raise InputError("There are no rows, and no schema.", kept=KEPT, do=_SCHEMA)
     try:
-        if schema is None:
-            return spark.createDataFrame(rows).schema
-        columns = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    except (PySparkException, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as err:
+        given = spark.createDataFrame(rows).schema if schema is None else schema
+        columns = T.StructType.fromDDL(given) if isinstance(given, str) else given
+    except (
+        PySparkException,
+        TypeError,
+        ValueError,
+        AttributeError,
+        AssertionError,
+        OverflowError,
+        RecursionError,
+    ) as err:
         raise InputError(
             f"The columns of data are not known: {short_cause(err)}", kept=KEPT, do=_SCHEMA
         ) from err
-    if isinstance(columns, T.StructType):
+    if isinstance(columns, T.StructType) and columns.fields:
         return columns
     raise InputError(f"schema={schema!r} does not name columns.", kept=KEPT, do=_SCHEMA)
 

@@ -23,7 +23,7 @@ from airflow_provider_scope.delta.schema import TableSpec
 from airflow_provider_scope.delta.write_rules import Replace
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import BatchNotInTableError, InputError
-from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol import recovery, repair
 from airflow_provider_scope.protocol.commands import Address
 from airflow_provider_scope.protocol.derived import AuditFiles
 from airflow_provider_scope.protocol.engine import Engine
@@ -39,7 +39,7 @@ from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.cursor import Reading
 from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.spark.session import with_settings
-from airflow_provider_scope.spark.settings import EXACT
+from airflow_provider_scope.spark.settings import EXACT, OF_READING
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.write import for_plan, warning_of, write_from
@@ -131,8 +131,9 @@ def load(  # the arguments are the API
     log = CheckpointLog(open_storage(table), f"{table}/_checkpoint")
     replaces = isinstance(spec, Replace)
     where = spec.where if isinstance(spec, Replace) else None
-    # What may not be left to the caller's session.
-    exact = {name: setting.value for name, setting in EXACT.items()}
+    # What may not be left to the caller's session; but how a DataFrame reads files, only the caller knows.
+    callers = OF_READING if isinstance(data, DataFrame) else ()
+    exact = {name: setting.value for name, setting in EXACT.items() if name not in callers}
     settings = with_settings(spark, exact | log_stores.session_settings(spark, table))
     if isinstance(data, DataFrame) and spark.conf.get(_ZONE) != exact[_ZONE]:
         with with_settings(spark, {name: value for name, value in exact.items() if name != _ZONE}):
@@ -146,7 +147,7 @@ def load(  # the arguments are the API
         )
         refresh = full_refresh or replaces
         if not forgets:
-            _check_owner(_text_of_state(log), table, cursor, state)
+            _check_owner(_text_of_state(log, table), table, cursor, state)
         if not (refresh and where is None):
             _abandon_open(log, audit, engine, table)
         report = execution.run(Request(table=table, max_batches=1, refresh=refresh, where=where))
@@ -157,7 +158,7 @@ def load(  # the arguments are the API
         changes.get("inserted", 0),
         changes.get("updated", 0),
         changes.get("deleted", 0),
-        _decoded(_text_of_state(log)),
+        _decoded(_text_of_state(log, table)),
     )
 
 
@@ -259,13 +260,26 @@ def _check_owner(text: str | None, table: str, cursor: Cursor | None, state: Any
     )
 
 
-def _text_of_state(log: CheckpointLog) -> str | None:
-    """Read the state that was committed last; what was abandoned never counted."""
-    for seq in reversed(log.committed()):
-        record = log.commit(seq)
-        if not record.abandoned:
-            return record.state
-    return None
+def _text_of_state(log: CheckpointLog, table: str) -> str | None:
+    """Read the state of the rows that the table has; what was abandoned never counted.
+
+    :raises InputError: A RESTORE was accepted, and the table's log does not tell to which state.
+    """
+    numbers, accepted = log.committed(), log.newest_acceptance()
+    newest = next((record for seq in reversed(numbers) if not (record := log.commit(seq)).abandoned), None)
+    if newest is None or accepted is None or newest.seq > accepted.after_commit:
+        return newest.state if newest else None
+    records = [log.commit(seq) for seq in numbers]
+    table_state = probe(table, repair.existing_pipeline(log).pipeline, (None, -1), log.storage)
+    chain = recovery.chain_of(table_state, recovery.recorded_states(records, table_state))
+    batch = next((batch for _, batch in reversed(chain.batches) if not batch.abandoned), None)
+    if batch is None and chain.bottom.problem:
+        raise InputError(
+            f"{table} was set back, and its log does not tell to which state.",
+            kept=NOTHING,
+            do="load once with full_refresh=True",
+        )
+    return batch.state if batch else chain.bottom.state
 
 
 def _rows(spark: SparkSession, data: DataFrame | Iterable[Any], schema: str | None) -> DataFrame:
@@ -355,24 +369,24 @@ class _Session(Engine):
 
     def _write(self, target: Target, transaction: Transaction) -> int | None:
         if self.cursor is None:
-            state = self._state()
+            state = self._state(target.plan.table)
             return target.write(transaction, self.rows, {} if state is None else {"state": state})
         with ExitStack() as block:
-            new = self._reading(self.cursor, transaction.entry.seq).held(block)
+            new = self._reading(self.cursor, transaction.entry.seq, target.plan.table).held(block)
             return target.write(transaction, new.rows, {} if new.state is None else {"state": new.state})
 
-    def _reading(self, cursor: Cursor, seq: int) -> Reading:
+    def _reading(self, cursor: Cursor, seq: int, table: str) -> Reading:
         first, end = (bound and bound.encode() for bound in cursor.bounds)
-        cursor_slice = CursorSlice(self._before(), cursor.column, first, end, None, None)
+        cursor_slice = CursorSlice(self._before(table), cursor.column, first, end, None, None)
         folder = f"{self.log.location}/boundary/{seq}"
         source = TableSource(table=self.log.location, cursor=cursor)
         return Reading(self.spark, source, cursor_slice, folder, self.rows)
 
-    def _before(self) -> str | None:
-        return None if self.forgets else _text_of_state(self.log)
+    def _before(self, table: str) -> str | None:
+        return None if self.forgets else _text_of_state(self.log, table)
 
-    def _state(self) -> str | None:
-        before = self._before()
+    def _state(self, table: str) -> str | None:
+        before = self._before(table)
         if callable(self.state):
             state = self.state(_decoded(before))
             return None if state is None else _encoded(state)

@@ -77,6 +77,22 @@ EXACT = {
     ),
 }
 """What the application sets when it starts."""
+OF_READING = frozenset(
+    {
+        "spark.sql.csv.parser.columnPruning.enabled",
+        "spark.sql.csv.filterPushdown.enabled",
+        "spark.sql.json.filterPushdown.enabled",
+        "spark.sql.json.enableExactStringParsing",
+        "spark.sql.parquet.datetimeRebaseModeInRead",
+        "spark.sql.parquet.int96RebaseModeInRead",
+        "spark.sql.avro.datetimeRebaseModeInRead",
+        "spark.sql.legacy.parquet.nanosAsLong",
+        "spark.sql.sources.useV1SourceList",
+        "spark.sql.legacy.timeParserPolicy",
+        "spark.sql.mapKeyDedupPolicy",
+    }
+)
+"""Those of ``EXACT`` that say what a DataFrame is which the caller has made: it is not read otherwise."""
 OF_TABLES = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",

@@ -6,12 +6,14 @@ import inspect
 import math
 import re
 from collections import namedtuple
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from enum import IntEnum
 from itertools import cycle, zip_longest
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given, settings
@@ -35,6 +37,7 @@ from airflow_provider_scope.spark.settings import EXACT
 from airflow_provider_scope.spark.structs import type_text
 from airflow_provider_scope.spark.writes import merge
 from airflow_provider_scope.specs import Cursor, Merge, Replace, Scd2
+from tests.cli.conftest import typed
 from tests.conftest import COMPILED
 from tests.docs.pages import ROOT, blocks
 from tests.support.meanwhile import meanwhile
@@ -185,6 +188,8 @@ def test_without_a_schema_rows_are_read_by_their_names_and_times_have_to_be_awar
         ([{"at": [datetime(2026, 1, 1)]}], r"data\[0\]\.at\[0\] .* does not name an instant"),  # noqa: DTZ001
         ([{"a": 1}, {"a": "x"}], r"data\[0\]\.a is 1 \(int\)"),
         ([{"a": None}], "The columns of data are not known"),
+        ([{1: 2}], "The columns of data are not known"),
+        ([{}], "schema=None does not name columns"),
         ([object()], "The columns of data are not known"),
         ([{"a": Kind.ONE}], "The columns of data are not known"),
         ([{"at": datetime.max.replace(tzinfo=WEST)}], "The columns of data are not known"),
@@ -249,6 +254,54 @@ def test_a_state_belongs_to_the_caller_or_to_the_cursor(spark: Any, tmp_path: Pa
     assert load(spark, [(4,)], callers, schema=columns, cursor=cursor, full_refresh=True).state["last"] == "4"
 
 
+def test_a_dataframe_is_computed_by_the_settings_of_its_session(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,t,n\n1,2026-01-01 10:00:00,5\n2,2026-07-01 10:00:00,x\n")
+    pq.write_table(pa.table({"day": pa.array([date(1, 1, 1)], pa.date32())}), tmp_path / "old.parquet")
+    names = "id int, t timestamp, n int"
+    others = {
+        "spark.sql.session.timeZone": "America/New_York",
+        "spark.sql.csv.parser.columnPruning.enabled": "true",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    }
+    with with_settings(spark, others):
+        days = spark.read.parquet(str(tmp_path / "old.parquet"))
+        csv = spark.read.csv(str(tmp_path / "t.csv"), names, header=True, mode="DROPMALFORMED")
+        times = csv.selectExpr("id", "t")
+        expected = [times.collect(), days.collect()]
+
+        load(spark, times, str(tmp_path / "times"))
+        load(spark, days, str(tmp_path / "days"))
+
+        stored = [spark.read.format("delta").load(str(tmp_path / name)) for name in ("times", "days")]
+        assert [sorted(rows.collect()) for rows in stored] == expected
+    assert expected[0][0].t.astimezone(UTC) == datetime(2026, 1, 1, 15, tzinfo=UTC)
+    assert len(expected[0]) == 2
+
+
+def test_after_a_restore_the_state_is_that_of_the_rows(spark: Any, tmp_path: Path, capsys: Any) -> None:
+    by_cursor, callers = str(tmp_path / "cursor"), str(tmp_path / "callers")
+    cursor = Cursor(column="id")
+    for last in (1, 2, 3):
+        given = [(number,) for number in range(last + 1)]
+        load(spark, given, by_cursor, schema="id int", cursor=cursor)
+        load(spark, given[-1:], callers, schema="id int", state={"page": last})
+    for table in (by_cursor, callers):
+        DeltaTable(table).restore(1)
+        code, out, _ = typed(capsys, "accept-table", table, "--yes")
+        assert code == 0
+        assert "- the rows of batch 2 are no longer in the table; whoever has them can load" in out
+        assert "file" not in out.replace("file:///", "")
+        assert "the next load writes what it is given" in typed(capsys, "status", table)[1]
+
+    result = load(spark, [(number,) for number in range(4)], by_cursor, schema="id int", cursor=cursor)
+    seen = load(spark, [(3,)], callers, schema="id int", state=lambda old: {"page": old["page"] + 1})
+
+    assert (result.inserted, result.state["last"], seen.state) == (1, "3", {"page": 3})
+    for table, first in ((by_cursor, 0), (callers, 1)):
+        rows = spark.read.format("delta").load(table).orderBy("id").collect()
+        assert [row.id for row in rows] == [*range(first, 4)]
+
+
 def test_the_session_is_as_it_was(spark: Any, tmp_path: Path) -> None:
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     before = {name: spark.conf.get(name, None) for name in EXACT}
@@ -277,6 +330,35 @@ def test_times_without_a_zone_in_files_are_those_of_the_callers_session(
             assert {row["id"]: row["at"] for row in rows(tmp_path / "t")} == {
                 number: datetime(2026, month, 1, hour, tzinfo=UTC) for number, (month, hour) in noons.items()
             }
+
+
+def test_the_settings_stay_until_the_last_of_two_loads_has_ended(spark: Any, tmp_path: Path) -> None:
+    first_is_in, second_is_in, first_has_ended = Event(), Event(), Event()
+    table, schema = str(tmp_path / "second"), "at timestamp"
+    new_year = datetime(2026, 1, 1, tzinfo=UTC)
+    load(spark, [(new_year - timedelta(hours=1),)], table, schema=schema)
+
+    def first() -> None:
+        def wait(_: Any) -> None:
+            first_is_in.set()
+            assert second_is_in.wait(60)
+
+        load(spark, [(1,)], str(tmp_path / "first"), schema="id int", state=wait)
+        first_has_ended.set()
+
+    def state(_: Any) -> None:
+        second_is_in.set()
+        assert first_has_ended.wait(60)
+
+    with with_settings(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+        thread = Thread(target=first)
+        thread.start()
+        assert first_is_in.wait(60)
+        load(spark, [(new_year,)], table, Replace(where="at >= '2026-01-01'"), schema=schema, state=state)
+        thread.join()
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+
+    assert spark.read.format("delta").load(table).count() == 2
 
 
 def test_the_example_of_the_page_gives_what_the_page_says(spark: Any, tmp_path: Path, capsys: Any) -> None:
