@@ -271,7 +271,7 @@ IN_JOBS = (
     Refusal(_SCOPE, Case("source.missing_columns", "null"), _ON_SPARK),
     *(
         Refusal(_SCOPE, Case("source.format", kind), "use 'sstream'; or engine=SparkEngine()")
-        for kind in ("json", "text", "orc", "avro")
+        for kind in ("parquet", "csv", "json", "text", "orc", "avro")
     ),
 )
 """What SCOPE jobs cannot do; refused when all arguments are known."""

@@ -42,6 +42,11 @@ def by_cursor(**more: Any) -> TableSource:
     return TableSource(table="/source", cursor=Cursor(**{"column": "at", **more}))
 
 
+def on_scope(**more: Any) -> dict[str, Any]:
+    source, table = FileSource(roots="/in"), TableSpec(columns="id int")
+    return {"engine": ScopeEngine(**more), "source": source, "table": table}
+
+
 def rendered(operator: type[Any], arguments: dict[str, Any], *, native: bool = True, **values: Any) -> Any:
     dag = DAG("rendered", schedule=None, render_template_as_native_obj=native)
     task = operator(task_id="task", dag=dag, **arguments)
@@ -105,15 +110,8 @@ FIELDS: list[tuple[Any, list[Any]]] = [
     (lambda x: {"engine": SparkEngine(conf=x)}, [None, {"spark.executor.cores": 2}]),
     (lambda x: {"engine": SparkEngine(packages=x)}, [None, [], ["a:b:1", "a:c:1"]]),
     (lambda x: {"engine": x}, [None, {"conf": {"spark.executor.cores": 2}}]),
-    (
-        lambda x: {
-            "engine": ScopeEngine(feature_previews=x),
-            "source": FileSource(roots="/in"),
-            "table": TableSpec(columns="id int"),
-        },
-        [None, ["a:on", "b:on"]],
-    ),
-    (lambda x: {"engine": ScopeEngine(au=x), "table": TableSpec(columns="id int")}, [None, 7]),
+    (lambda x: on_scope(feature_previews=x), [None, ["a:on", "b:on"]]),
+    (lambda x: on_scope(au=x), [None, 7]),
     (lambda x: {"checkpoint": Checkpoint(location="/c", retention_files=x)}, [7]),
     (lambda x: {"checkpoint": x}, [None, {"location": "/c"}]),
     (lambda x: {"full_refresh": x}, [True, False, 1, 0, None]),
@@ -183,12 +181,9 @@ def test_the_text_none_is_no_number_where_none_is_allowed(make: Any) -> None:
 
 DIGITS = ["20260101", "7", "-7", "1.5", "007", "1.10", "1_000", "0x10", "1e3", "+5", "5 ", "1" * 20]
 TEXT_FIELDS: dict[str, Any] = {
-    "job_tag": lambda x: {"engine": ScopeEngine(job_tag=x), "table": TableSpec(columns="id int")},
-    "scope_conn_id": lambda x: {"engine": ScopeEngine(scope_conn_id=x), "table": TableSpec(columns="id int")},
-    "feature_previews": lambda x: {
-        "engine": ScopeEngine(feature_previews=[x]),
-        "table": TableSpec(columns="id int"),
-    },
+    "job_tag": lambda x: on_scope(job_tag=x),
+    "scope_conn_id": lambda x: on_scope(scope_conn_id=x),
+    "feature_previews": lambda x: on_scope(feature_previews=[x]),
     "spark_conn_id": lambda x: {"engine": SparkEngine(spark_conn_id=x)},
     "conf": lambda x: {"engine": SparkEngine(conf={"spark.some.tag": x})},
     "patterns": lambda x: {"source": files(patterns=x)},

@@ -207,10 +207,11 @@ SCOPE = {"scope_conn_id": "adla_scope_default"}
     ],
 )
 def test_a_task_on_spark_has_no_button_for_a_job(engine, expanded, has_button):
+    source_format = "sstream" if engine in (ScopeEngine(), SCOPE) else "parquet"
     arguments = {
         "task_id": "load",
         "delta_location": "/data/t",
-        "source": FileSource(roots="/in", columns={"id": "bigint"}, format="parquet"),
+        "source": FileSource(roots="/in", columns={"id": "bigint"}, format=source_format),
         "table": TableSpec(columns={"id": "bigint"}),
         "sql": "SELECT id FROM @data",
         **({} if engine is None else {"engine": engine}),

@@ -50,6 +50,10 @@ def made(source: Any = None, **changes: Any) -> Any:
         ({"source": {"extra_columns": "ignore"}}, "source.extra_columns='ignore' is not possible"),
         ({"source": {"missing_columns": "null"}}, "source.missing_columns='null' is not possible"),
         ({"source": {"format": "csv", "columns": "infer"}}, "source.columns='infer' is not possible"),
+        *(
+            ({"source": {"format": kind}}, f"source.format={kind!r} is not possible")
+            for kind in ("parquet", "csv", "json", "text", "orc", "avro")
+        ),
         ({"write": Merge(primary_key="a")}, "write=Merge(…) is not possible with SCOPE jobs."),
         ({"write": Scd2()}, "write=Scd2(…) is not possible with SCOPE jobs."),
         ({"source": {"format": "orc"}}, "source.format='orc' is not possible with SCOPE jobs."),
@@ -67,4 +71,4 @@ def test_what_scope_jobs_cannot_do_is_refused(changes: dict[str, Any], message: 
 
 def test_what_scope_jobs_can_do_is_let_through() -> None:
     check_scope(made(write="replace"))
-    check_scope(made(source={"format": "csv"}, full_refresh=True, max_batches_per_run=2))
+    check_scope(made(full_refresh=True, max_batches_per_run=2))
