@@ -152,6 +152,20 @@ def keeps_values(source: str, target: str) -> bool:
     )
 
 
+def _fits(select: Kind, table: Kind) -> bool:
+    """Whether a type holds every value of another one; the fields of structs are matched by their names."""
+    match select, table:
+        case Struct(), Struct():
+            ours, theirs = select.by_name(), table.by_name()
+            is_paired = len(ours) == len(select.fields) == len(table.fields) and ours.keys() == theirs.keys()
+            return is_paired and all(_fits(ours[name].kind, theirs[name].kind) for name in ours)
+        case Array(), Array():
+            return _fits(select.element, table.element)
+        case Map(), Map():
+            return text(select.key) == text(table.key) and _fits(select.value, table.value)
+    return keeps_values(text(select), text(table))
+
+
 def _decimal(kind: str) -> tuple[int, int] | None:
     if not kind.startswith("decimal("):
         return None
@@ -284,7 +298,7 @@ class _Comparison:
                 is_needed = item.required or item.name.lower() in self.fixed
                 self.could_lack = self.could_lack or not is_needed
                 self.problems.append(f"{item.name} {text(item.kind)} is missing in the SELECT")
-            elif not keeps_values(text(column.kind), text(item.kind)):
+            elif not _fits(column.kind, item.kind):
                 self.could_widen = self.could_widen or wider(text(item.kind), text(column.kind)) is not None
                 self._differs(item.name, column.kind, item.kind, "in the SELECT")
         return table
@@ -304,7 +318,7 @@ class _Comparison:
             selected = selected_by_name.get(item.name.lower())
             if selected is None:
                 self.problems.append(f"{item.name} {text(item.kind)} is declared and missing in the SELECT")
-            elif not keeps_values(text(selected.kind), text(item.kind)):
+            elif not _fits(selected.kind, item.kind):
                 self.problems.append(
                     f"{item.name} is {text(selected.kind)} in the SELECT and declared as {text(item.kind)}"
                 )

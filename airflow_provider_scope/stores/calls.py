@@ -65,7 +65,7 @@ def _parse_retry_after(retry_after: str, now: float) -> float | None:
         return float(retry_after)
     try:
         date = parsedate_to_datetime(retry_after)
-    except ValueError:
+    except (ValueError, OverflowError):  # of a zone with too many digits
         return None
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)

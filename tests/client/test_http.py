@@ -131,6 +131,7 @@ def test_a_refusal_is_not_tried_again(server, waits, status):
         ("Tue, 14 Nov 2023 22:13:00 GMT", 0.0),
         ("86400", 120.0),
         ("soon", 1.0),
+        ("Wed, 21 Oct 9999 23:5925912359", 1.0),
     ],
 )
 def test_a_throttled_request_waits_as_long_as_the_service_asks(server, waits, value, seconds):

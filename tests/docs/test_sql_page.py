@@ -41,7 +41,11 @@ def columns(**kinds: Any) -> Struct:
 
 A = columns(a="int", b="int")
 GROWTH: dict[str, tuple[Struct, Struct, dict[str, Any]]] = {
-    "the table's columns in another order, or in another case": (A, columns(B="int", A="int"), {}),
+    "the table's columns, or fields of a struct, in another order, or in another case": (
+        columns(s=A, b="int"),
+        columns(B="int", S=columns(b="int", A="int")),
+        {},
+    ),
     "a column more": (A, columns(a="int", b="int", c="int"), {}),
     "a column less": (A, columns(b="int"), {}),
     "a column less, which is NOT NULL": (

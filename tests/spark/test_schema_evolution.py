@@ -136,6 +136,23 @@ def test_fields_of_structs_come_and_go_and_a_null_stays_one(bench):
     ]
 
 
+@pytest.mark.parametrize("write", [{}, {"kind": "merge", "strategy": "upsert", "primary_key": ["n"]}])
+def test_fields_in_another_order_keep_their_values(bench, write):
+    """As after ALTER TABLE … ALTER COLUMN s.b FIRST in a source; a CAST would take them by their places."""
+    values = "named_struct({0}) AS s, map('k', array(named_struct({0}), NULL), 'none', NULL) AS m"
+    files = [bench.parquet(f"{n}.parquet", n=[n]) for n in (1, 2)]
+    first = values.format("'a', 1, 'b', 2L")
+    bench.run(bench.batch(0, files[0]), sql=f"SELECT n, {first} FROM @data", write=write)
+
+    reordered = values.format("'b', 4L, 'a', 3")
+    bench.run(bench.batch(1, files[1]), sql=f"SELECT n, {reordered} FROM @data", write=write)
+
+    assert bench.rows() == [
+        {"n": n, "s": fields, "m": [("k", [fields, None]), ("none", None)]}
+        for n, fields in ((1, {"a": 1, "b": 2}), (2, {"a": 3, "b": 4}))
+    ]
+
+
 def test_fields_in_the_values_of_a_map(bench):
     bench.run(
         bench.batch(0, bench.parquet("a.parquet", n=[1])),

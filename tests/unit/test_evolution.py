@@ -91,9 +91,25 @@ def test_a_select_without_the_columns_of_the_table_alone_is_refused(select: Any,
     assert refused("fail", TABLE, select) == problems
 
 
-def test_the_fields_of_a_struct_have_to_be_those_of_the_table() -> None:
-    assert refused("fail", {"s": {"a": "int"}}, {"s": {"a": "int", "b": "int"}}) == (
-        "s is struct<a:int,b:int> in the SELECT and struct<a:int> in the table."
+def test_the_fields_of_a_struct_are_matched_by_name() -> None:
+    table = {"s": {"a": "bigint", "b": {"c": "string", "d": "int"}}}
+    assert grown("fail", table, {"s": {"B": {"d": "int", "c": "string"}, "a": "int"}}) == Evolution(
+        columns(table)
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"a": "int", "b": "int"}, "struct<a:int,b:int>"),
+        ({"b": "int"}, "struct<b:int>"),
+        ({"a": "int", "A": "int"}, "struct<a:int,A:int>"),
+        ({"a": "string"}, "struct<a:string>"),
+    ],
+)
+def test_the_fields_of_a_struct_have_to_be_those_of_the_table(fields: dict[str, str], kind: str) -> None:
+    assert refused("fail", {"s": {"a": "int"}}, {"s": fields}) == (
+        f"s is {kind} in the SELECT and struct<a:int> in the table."
     )
 
 
