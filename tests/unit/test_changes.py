@@ -516,6 +516,9 @@ def test_a_batch_that_is_still_to_run_is_refused_if_the_source_was_partitioned_a
     with pytest.raises(ChangeFeedError, match=r"Version 3 of .* the partitioning from \[\] to \['p'\]"):
         source.check_planned(planned)
     source.check_planned(replace(planned, snapshot=True))
+    snapshot = table.source(name, full_load=True, end_version=2)
+    with pytest.raises(ChangeFeedError, match="leave end_version=2 out"):
+        snapshot.slice_after(None, RunReport(roots=("src",), now_ms=0))
 
 
 def test_a_snapshot_of_before_the_feed_is_refused_if_changes_lie_between(tmp_path: Path) -> None:

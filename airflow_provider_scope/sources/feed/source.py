@@ -431,6 +431,7 @@ class ChangeRows(Source):
                 commits = self._commits_after(end)
                 metadata_before = self.source_log.metadata_before(commits)
                 feed_state.check_range(self.table, commits, metadata.table, metadata_before)
+                check_partitions(self.table, commits, metadata_before)
             except ChangeFeedError as err:
                 do = f"leave end_version={end} out, or set a later one: no load could go on after that one"
                 raise ChangeFeedError(err.what, kept=err.kept, do=do) from err
