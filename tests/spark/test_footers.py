@@ -127,6 +127,7 @@ def test_a_file_without_columns_has_no_rows(bench, kind, write):
     assert bench.run(bench.batch(1, file("alone")), **upper) == 1
     assert bench.run(bench.batch(2, file("beside"), bad), **upper) == 2
 
+    assert bench.read(bench.batch(3, file("declared")), columns={"name": "string"}, **upper) == []
     assert bench.rows() == [{"name": "A"}]
     quarantine = DeltaTable(f"{bench.table}_quarantine").to_pyarrow_table()
     assert quarantine["file"].to_pylist() == [bad.path]

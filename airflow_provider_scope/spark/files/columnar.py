@@ -40,13 +40,14 @@ if TYPE_CHECKING:
 def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
     """Read the records of all files, one value for all files that are read alike.
 
-    A file without columns has no records.
+    A parquet or ORC file without columns has no records, whatever is declared.
 
     :return: Nothing if no file has columns, and none are declared.
     :raises BadFileError: A file has other columns than declared, or is not of the format.
     :raises SourceUnreadableError: A footer could not be read.
     """
-    shapes = _read_shapes(spark, source.format, entry)
+    every = _read_shapes(spark, source.format, entry)
+    shapes = [shape for shape in every if shape.footer.columns not in _NO_COLUMN]
     columns = source.columns
     if columns is None:
         columns, clashes = _merged(shapes)
@@ -54,8 +55,9 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
             columns = source.table.read_as(columns, _with_table, adds=False)
         elif not entry.overwrites_table:
             columns = cast("T.StructType", map_leaves(columns, _text_for_none))
-        clash_problem = [Problem(shapes[0].paths[0], "; ".join(clashes), hint=_NO_TYPE)]
-        problems = _problems(shapes, _not_of_spark) or (clash_problem if clashes else [])
+        problems = _problems(shapes, _not_of_spark)
+        if clashes and not problems:
+            problems = [Problem(shapes[0].paths[0], "; ".join(clashes), hint=_NO_TYPE)]
     else:
         problems = _problems(shapes, partial(_differences, declared=columns, source=source))
     if problems:
@@ -102,7 +104,6 @@ class _Scan(NamedTuple):
 def _read(
     spark: SparkSession, entry: OffsetEntry, shapes: Sequence[Shape], columns: T.StructType, source: Source
 ) -> list[Records]:
-    shapes = [shape for shape in shapes if shape.own or shape.unknown]
     if not shapes:
         return [_no_records(spark, columns)] if columns.fields else []
     scans: dict[_Scan, tuple[T.StructType, list[str]]] = {}
