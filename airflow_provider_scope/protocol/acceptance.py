@@ -538,7 +538,8 @@ def _doubled_from_before(reading: _Reading, records: Sequence[CommitRecord], sta
     count as replaced by the refresh, which is not in this table.
     """
     log, table_state = reading.log, reading.view.table
-    if not any(r.table and r.table.table_id != table_state.table_id for r in records[:1]):
+    of_another = [r for r in records[:1] if r.table and r.table.table_id != table_state.table_id]
+    if not any(has_lost_rows(record, table_state) for record in of_another):
         return set()
     entries = {
         seq: log.find_offset(seq)

@@ -288,8 +288,12 @@ def test_a_restored_table_is_accepted_and_runs_go_on_and_a_refresh_brings_the_ro
     assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet", "d.parquet")
 
 
-def test_a_table_that_got_another_id_by_a_merge_has_its_rows(desk):
+@pytest.mark.parametrize("refreshed", [False, True])
+def test_a_table_that_got_another_id_by_a_merge_has_its_rows(desk, *, refreshed):
     desk.loaded("a.parquet", "b.parquet")
+    if refreshed:
+        (desk.world.folder / "landing" / "a.parquet").unlink()
+        desk.world.run(refresh=True)
     table = DeltaTable(local(desk.world.table))
     more = table.to_pyarrow_table().slice(0, 1).append_column("more", pa.array(["new"]))
     merger = table.merge(more, "s.file = t.file", "s", "t", merge_schema=True)
