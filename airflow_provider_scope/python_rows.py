@@ -106,7 +106,8 @@ def _columns(spark: SparkSession, rows: list[Any], schema: str | T.StructType | 
         ) from err
     if isinstance(columns, T.StructType) and columns.fields:
         return columns
-    raise InputError(f"schema={schema!r} does not name columns.", kept=KEPT, do=_SCHEMA)
+    what = "The rows of data do" if schema is None else f"schema={schema!r} does"
+    raise InputError(f"{what} not name columns.", kept=KEPT, do=_SCHEMA)
 
 
 def _without_lengths(kind: T.DataType) -> T.DataType:

@@ -94,7 +94,7 @@ def load(  # the arguments are the API
     """Write rows into a Delta table by one of the operator's writes, in one commit.
 
     Columns and wider types that the table does not have are added to it. Two loads of a table at the same
-    time are safe; the one that another one overtakes fails.
+    time are safe, in a session each; the one that another one overtakes fails.
 
     :param data: A DataFrame, or rows: dictionaries, ``Row``, named tuples, dataclasses, tuples or lists. It
         is read once; a DataFrame again if another writer commits to the table meanwhile.

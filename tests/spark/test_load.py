@@ -189,7 +189,7 @@ def test_without_a_schema_rows_are_read_by_their_names_and_times_have_to_be_awar
         ([{"a": 1}, {"a": "x"}], r"data\[0\]\.a is 1 \(int\)"),
         ([{"a": None}], "The columns of data are not known"),
         ([{1: 2}], "The columns of data are not known"),
-        ([{}], "schema=None does not name columns"),
+        ([{}], "The rows of data do not name columns"),
         ([object()], "The columns of data are not known"),
         ([{"a": Kind.ONE}], "The columns of data are not known"),
         ([{"at": datetime.max.replace(tzinfo=WEST)}], "The columns of data are not known"),
