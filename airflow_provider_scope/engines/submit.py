@@ -60,7 +60,7 @@ of the group is nobody else's as long as it waits.
 _SECRET_NAME = re.compile(r"secret|password|passphrase|token|credential|key|sas", re.IGNORECASE)
 _PLACE_OF_SECRET = re.compile(
     r"provider\.(?:path|type)\b|credentials?\.provider$|(?:token|password)[.-]?file\b|keytab$"
-    r"|\.(?:secrets|secretKeyRef)\.",
+    r"|^spark\.kubernetes\.\w+\.(?:secrets|secretKeyRef)\.",
     re.IGNORECASE,
 )
 """A setting that says where a secret is, or which class gets it, and holds none."""

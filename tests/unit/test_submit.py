@@ -395,6 +395,7 @@ def test_a_setting_that_says_where_a_secret_is_holds_none(name, value):
         "spark.hadoop.fs.azure.account.oauth2.client.secret.acme.dfs.core.windows.net",
         "spark.kubernetes.authenticate.driver.oauthToken",
         "spark.files.password",
+        "spark.hadoop.my.secrets.password",
     ],
 )
 def test_a_setting_with_a_secret_holds_one(name):
