@@ -29,6 +29,7 @@ from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
 from airflow_provider_scope.protocol.takeover import Decision
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.scope.engine import ScopeRunner
+from airflow_provider_scope.scope.jobs import TAG_LIMIT
 from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.sql import literal, quoted
@@ -444,9 +445,11 @@ def _own_jobs(hook: ScopeHook, tag: str) -> list[Job]:
             kept="everything; no job was cancelled",
             do="give the job_tag of the task, or its task_id if it has none",
         )
-    quoted = tag.replace("'", "''")
+    start = tag[:TAG_LIMIT]
+    quoted = start.replace("'", "''")
     candidates = hook.list_jobs(f"startswith(name,'{quoted}') and state ne 'Ended'", orderby="submitTime asc")
-    with_tag = [job for job in candidates if job.name == tag or job.name.startswith(f"{tag}_")]
+    starts = (f"{tag}_", f"{start}_")
+    with_tag = [job for job in candidates if job.name == tag or job.name.startswith(starts)]
     # A service that leaves the pipeline out of lists still gives it for a single job.
     jobs = [job if job.pipeline_id else hook.get_job(job.job_id) for job in with_tag]
     return [job for job in jobs if job and is_ours(job)]

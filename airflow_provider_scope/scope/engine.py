@@ -30,7 +30,7 @@ from airflow_provider_scope.scope.fate import (
     newest_job,
     newest_marked,
 )
-from airflow_provider_scope.scope.jobs import NAME_LIMIT, BatchIdentity
+from airflow_provider_scope.scope.jobs import TAG_LIMIT, BatchIdentity
 from airflow_provider_scope.scope.script import (
     ScriptBatch,
     files_that_fit,
@@ -225,8 +225,7 @@ class ScopeRunner(Engine):
     def _submit(self, work: Work, entry: OffsetEntry, attempt: Attempt) -> None:
         self.wait.check_time(f"of batch {entry.seq}")
         guid = job_id(work.pipeline, attempt)
-        end = f"_{entry.mode}_batch{entry.seq}_{len(entry.files)}files"
-        name = self.settings.name[: NAME_LIMIT - len(end)] + end
+        name = f"{self.settings.name[:TAG_LIMIT]}_{entry.mode}_batch{entry.seq}_{len(entry.files)}files"
         try:
             new = self.settings.new_job(
                 work.pipeline, name, self.script(BatchIdentity.of(work.pipeline, attempt), entry)

@@ -27,6 +27,8 @@ SCRIPT_LIMIT_BYTES = 3_000_000
 """The service takes 3 MB; which of the two megabytes is not documented, so the smaller one."""
 NAME_LIMIT = 260
 """Characters of a pipeline's name (Microsoft's specification), and of a job's, which nothing limits."""
+TAG_LIMIT = 220
+"""The most characters of a tag in a job's name, before what says which batch it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

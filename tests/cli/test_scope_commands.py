@@ -60,13 +60,13 @@ def tree(world) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in world.account.rglob("*") if p.is_file() and "delta" in p.parts}
 
 
-def left_running(world, monkeypatch, *numbers: int) -> None:
+def left_running(world, monkeypatch, *numbers: int, **changes: object) -> None:
     """Leave the job of a batch of these files running."""
     world.emulator.set(**SLOW)
     world.land(*numbers)
     monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
     with pytest.raises(JobRunningError):
-        world.run(deferrable=True)
+        world.run(deferrable=True, **changes)
 
 
 def undecidable(world, *, job_committed: bool) -> None:
@@ -516,6 +516,14 @@ def test_a_tag_is_a_whole_word_of_a_jobs_name(world, scope, monkeypatch, tag):
 
     assert (code, err) == (0, "")
     assert out == f"no job of this package whose name begins with {tag}_ is queued or running\n"
+
+
+def test_a_tag_that_is_cut_in_a_jobs_name_finds_the_job(world, scope, monkeypatch):
+    world.open()
+    tag = "x" * 250
+    left_running(world, monkeypatch, 1, engine={"scope_conn_id": "adla_scope_default", "job_tag": tag})
+
+    assert scope("cancel-jobs", "--tag", tag)[1].endswith("1 job would be cancelled\n" + ADD_YES)
 
 
 @pytest.mark.parametrize("tag", ["", " ", "_"])

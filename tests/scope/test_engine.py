@@ -126,7 +126,7 @@ def test_a_name_of_a_task_that_is_too_long_for_a_job_is_cut(world):
 
     world.run(engine={"scope_conn_id": "adla_scope_default", "job_tag": "x" * 250})
 
-    assert [job.name for job in world.jobs()] == ["x" * 239 + "_append_batch0_1files"]
+    assert [job.name for job in world.jobs()] == ["x" * 220 + "_append_batch0_1files"]
     assert world.rows_are_those_of(1)
 
 
