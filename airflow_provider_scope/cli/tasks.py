@@ -108,7 +108,7 @@ class Instance:
         env = self.task.get_template_env(self.dag)
         try:
             rendered: dict[str, Any] = operator.render_template(values, self._template_context(operator), env)
-        except (TemplateError, KeyError) as err:  # a KeyError: of a value of a mapped group of tasks
+        except TemplateError as err:
             raise self._needs(f"a value that only a run knows ({err})") from None
         return rendered
 

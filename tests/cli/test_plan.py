@@ -382,20 +382,13 @@ def test_list_shows_the_pipelines_of_all_dags(desk, dag_file):
     assert "XComArg" in rows["mapped_late", None]["error"]
 
 
-def test_list_is_json_and_has_all_rows_whatever_else_is_in_the_dag_files(desk, dag_file, in_dags):
-    group = "    @task_group\n    def each(table):\n        DeltaIncrementalIngestOperator(task_id='load', "
-    group += (
-        f"delta_location=table, source=FileSource(roots='{desk.world.folder}/landing', format='parquet'))\n"
-    )
-    dag_file(more=f"    from airflow.sdk import task_group\n{group}    each.expand(table=['/one', '/two'])\n")
+def test_list_is_json_whatever_else_is_in_the_dag_files(desk, dag_file, in_dags):
+    dag_file()
     in_dags("broken.py", "from airflow.sdk import DAG\nwith DAG('broken'):\n    1 / 0\n")
 
     said = desk.reads("list", "-o", "json")
 
-    rows = {row["task_id"]: row for row in json.loads(said.out)}
-    assert (said.code, rows["ingest"]["state"]) == (0, "not begun")
-    assert (rows["each.load"]["state"], rows["each.load"]["table"]) == ("unknown", None)
-    assert "a value that only a run knows" in rows["each.load"]["error"]
+    assert (said.code, json.loads(said.out)[0]["state"]) == (0, "not begun")
     assert "division by zero" in said.err
 
 
