@@ -244,8 +244,8 @@ def without_secrets(err: BaseException) -> BaseException | None:
 TEXT_LIMIT = 2000
 """The most characters of an error's text."""
 
-# Hadoop answers 403 to each kind of IOException, such as a namenode's in standby or that of a quota.
-_ABOUT_RIGHTS = ("AccessControlException", "AuthorizationException", "ForbiddenException")
+# Hadoop answers 403 to each kind of IOException, such as that of a namenode in standby, or of a quota.
+_ABOUT_RIGHTS = ("AccessControl", "Authentication", "Authorization", "Forbidden", "Security")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ class Answer:
 
         :param doing: The purpose of the request, as it follows "Could not".
         """
-        is_other = self.code.endswith("Exception") and self.code not in _ABOUT_RIGHTS
+        is_other = self.code.endswith("Exception") and not self.code.startswith(_ABOUT_RIGHTS)
         if self.status == 401 or (self.status == 403 and not is_other):
             return ServiceAuthError(
                 f"Could not {doing}: {self.described()}.",

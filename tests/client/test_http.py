@@ -66,6 +66,8 @@ def test_the_request_id_of_a_refusal_is_in_its_text(server):
     [
         ("AccessControlException", ServiceAuthError),
         ("ForbiddenException", ServiceAuthError),
+        ("SecurityException", ServiceAuthError),
+        ("AuthenticationException", ServiceAuthError),
         ("InvalidToken", ServiceAuthError),
         ("", ServiceAuthError),
         ("FileAlreadyExistsException", ServiceRefusedError),
