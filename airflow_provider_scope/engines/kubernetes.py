@@ -86,7 +86,7 @@ class Kubernetes(RestManager):
             "spark.kubernetes.driver.pod.name": application.name,
             f"spark.kubernetes.driver.label.{_LABEL}": application.name,
         }
-        # Spark hands on whom the executors are, and leaves the driver to the image.
+        # Spark makes the executors the driver's user; without these, the driver is that of the image.
         variables = application.environment.items()
         names |= {f"spark.kubernetes.driverEnv.{name}": value for name, value in variables}
         try:

@@ -421,7 +421,7 @@ def test_a_file_is_no_folder_and_files_have_no_key(writer):
     said = writer.refused(f"{writer.landing}/a.csv")
     assert "/in/a.csv is a file, and no folder.\n" in said
     assert "What to do: name a folder; for some of its files, use `patterns`" in said
-    assert "--key is for tables" in writer.refused(str(writer.landing), "--key", "id")
+    assert "/in is none: it has no _delta_log" in writer.refused(str(writer.landing), "--key", "id")
 
 
 def test_the_printed_status_has_the_connection_of_the_store(writer):

@@ -103,7 +103,7 @@ def _load_of(args: Namespace) -> Load:
         return feed_of(args.source, root, storage, key)
     if key:
         raise refusal(
-            "--key is for tables, and the source is a folder of files.",
+            f"--key is for tables, and {root} is none: it has no _delta_log.",
             'leave it out; if files bring newer rows of a key, write Merge(strategy="upsert", primary_key=…) '
             "in the Dag file",
         )
