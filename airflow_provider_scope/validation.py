@@ -20,7 +20,7 @@ from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.values import milliseconds
 
 _T = TypeVar("_T")
-_LIST = re.compile(r"""\[['"].+['"]]""", re.DOTALL)
+_LIST = re.compile(r"""\[(?:(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?:, ?)?)+]""", re.DOTALL)
 """What a template gives of a list, if it gives text."""
 
 

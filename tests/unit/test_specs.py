@@ -321,8 +321,10 @@ def test_a_dict_that_is_no_spec_is_refused_with_the_keys_there_are(value: Any, w
 
 def test_one_text_is_a_list_of_it() -> None:
     source = FileSource(roots="/in", patterns=r"\.csv$")
+    with_quotes = FileSource(roots="/in", patterns="['\"]a['\"]")  # no text of a list
 
     assert (source.roots, source.patterns) == (("/in",), (r"\.csv$",))
+    assert with_quotes.patterns == ("['\"]a['\"]",)
     assert TableSpec(partition_by="day").partition_by == ("day",)
     assert SparkEngine(jars="/x.jar").jars == ("/x.jar",)
 
