@@ -100,9 +100,9 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
         is_json = getattr(args, "output_format", None) == "json"
         args.facts = {"error": None}
         try:
-            # What Airflow writes to standard output would spoil the JSON, too.
-            if is_json:
+            if is_json or hasattr(args, "output"):  # that of `list`
                 _log_to_stderr()
+            # What Airflow writes to standard output would spoil the JSON, too.
             with redirect_stdout(io.StringIO()) if is_json else nullcontext():
                 function(args)
         except (ScopeProviderError, AirflowException) as err:
@@ -120,7 +120,7 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
 
 
 def _log_to_stderr() -> None:
-    """Do what Airflow's command line does for its own commands with ``--output``."""
+    """Do what newer command lines of Airflow do for commands with ``--output``; that of 3.1 does not."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.setStream(sys.stderr)

