@@ -370,7 +370,7 @@ def _check_for_jobs(uris: Iterable[str]) -> None:
             raise InputError(
                 f"The folder {uri} is on {kind.name}, which SCOPE jobs do not reach.",
                 kept="everything; nothing was read or written",
-                do="use engine=SparkEngine(), or folders on ADLS Gen1 or Azure Storage",
+                do="use engine=SparkEngine(); or files on ADLS Gen1, and a table there or on Azure Storage",
             )
 
 
