@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import DataFrame
@@ -94,7 +95,7 @@ def load(  # the arguments are the API
     """Write rows into a Delta table by one of the operator's writes, in one commit.
 
     Columns and wider types that the table does not have are added to it. Two loads of a table at the same
-    time are safe, in a session each; the one that another one overtakes fails.
+    time are safe; the one that another one overtakes fails. In one session, one load waits for the other.
 
     :param data: A DataFrame, or rows: dictionaries, ``Row``, named tuples, dataclasses, tuples or lists. It
         is read once; a DataFrame again if another writer commits to the table meanwhile.
@@ -134,11 +135,10 @@ def load(  # the arguments are the API
     # What may not be left to the caller's session; but how a DataFrame reads files, only the caller knows.
     callers = OF_READING if isinstance(data, DataFrame) else ()
     exact = {name: setting.value for name, setting in EXACT.items() if name not in callers}
-    settings = with_settings(spark, exact | log_stores.session_settings(spark, table))
-    if isinstance(data, DataFrame) and spark.conf.get(_ZONE) != exact[_ZONE]:
-        with with_settings(spark, {name: value for name, value in exact.items() if name != _ZONE}):
+    with Address(table=table).completes_errors(), _lock_of(spark), ExitStack() as block:
+        if isinstance(data, DataFrame) and spark.conf.get(_ZONE) != exact[_ZONE]:
             data = _planned(spark, data)
-    with Address(table=table).completes_errors(), settings:
+        block.enter_context(with_settings(spark, exact | log_stores.session_settings(spark, table)))
         forgets = full_refresh or (replaces and cursor is not None)
         engine = _Session(spark, _rows(spark, data, schema), spec, now, log, state, cursor, forgets=forgets)
         audit = AuditFiles(log, compaction_interval=10, retention_files=100)
@@ -295,6 +295,14 @@ def _planned(spark: SparkSession, data: DataFrame) -> DataFrame:
     session = spark._jsparkSession
     values, schema = data._jdf.queryExecution().toRdd(), data._jdf.schema()
     return DataFrame(session.internalCreateDataFrame(values, schema, False), spark)  # noqa: FBT003 - Scala's
+
+
+_locks: dict[str, RLock] = {}
+
+
+def _lock_of(spark: SparkSession) -> RLock:
+    """Return what lets one load after the other have a session, whose settings each of them changes."""
+    return _locks.setdefault(str(spark._jsparkSession.sessionUUID()), RLock())
 
 
 @dataclass

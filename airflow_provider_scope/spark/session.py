@@ -7,7 +7,6 @@ import json
 import re
 import sys
 from contextlib import contextmanager
-from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -43,40 +42,22 @@ def make_exact(spark: SparkSession) -> None:
         spark.conf.set(name, setting.value)
 
 
-_lock = Lock()
-_settings: dict[tuple[int, str, str], tuple[int, str | None]] = {}
-"""Session, setting and value -> how many blocks need it now, and the value before the first of them."""
-
-
 @contextmanager
 def with_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a session for a block, and restore the old values when it ends.
-
-    Blocks of several threads may overlap: the last one restores what they share.
-    """
-    entered = []
+    """Change settings of a session for a block, and restore the old values when it ends."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    # Each call into Java counts: of the settings of an application of ours, a load changes none.
+    changed = {name: old for name, old in before.items() if old != values[name]}
     try:
-        with _lock:
-            for name, value in values.items():
-                key = id(spark), name, value
-                users, old = _settings.get(key) or (0, spark.conf.get(name, None))
-                # Each call into Java counts: of the settings of an application of ours, a load changes none.
-                if not users and old != value:
-                    spark.conf.set(name, value)
-                _settings[key] = users + 1, old
-                entered.append(key)
+        for name in changed:
+            spark.conf.set(name, values[name])
         yield
     finally:
-        with _lock:
-            for key in entered:
-                _, name, value = key
-                users, old = _settings.pop(key)
-                if users > 1:
-                    _settings[key] = users - 1, old
-                elif old is None:
-                    spark.conf.unset(name)
-                elif old != value:
-                    spark.conf.set(name, old)
+        for name, old in changed.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
 
 
 _copies: list[Callable[[str], None]] = []

@@ -332,33 +332,31 @@ def test_times_without_a_zone_in_files_are_those_of_the_callers_session(
             }
 
 
-def test_the_settings_stay_until_the_last_of_two_loads_has_ended(spark: Any, tmp_path: Path) -> None:
-    first_is_in, second_is_in, first_has_ended = Event(), Event(), Event()
-    table, schema = str(tmp_path / "second"), "at timestamp"
-    new_year = datetime(2026, 1, 1, tzinfo=UTC)
-    load(spark, [(new_year - timedelta(hours=1),)], table, schema=schema)
+def test_loads_in_threads_of_one_session_wait_for_each_other(spark: Any, tmp_path: Path) -> None:
+    """Each changes the session's settings, by which the files of the other one would be read."""
+    (tmp_path / "a.csv").write_text("2026-07-01 12:00:00\n")
+    begun, both, tables = Event(), Event(), [tmp_path / "rows", tmp_path / "files"]
 
-    def first() -> None:
-        def wait(_: Any) -> None:
-            first_is_in.set()
-            assert second_is_in.wait(60)
+    def slow(_: Any) -> None:
+        begun.set()
+        assert both.wait(60)
+        second.join(1)
 
-        load(spark, [(1,)], str(tmp_path / "first"), schema="id int", state=wait)
-        first_has_ended.set()
+    with with_settings(spark, {"spark.sql.session.timeZone": "Europe/Berlin"}):
+        files = spark.read.csv(str(tmp_path / "a.csv"), "at timestamp")
+        second = Thread(target=load, args=(spark, files, tables[1]))
+        first = Thread(
+            target=load, args=(spark, [(1,)], tables[0]), kwargs={"schema": "id int", "state": slow}
+        )
+        first.start()
+        assert begun.wait(60)
+        second.start()
+        both.set()
+        first.join()
+        second.join()
+        assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
 
-    def state(_: Any) -> None:
-        second_is_in.set()
-        assert first_has_ended.wait(60)
-
-    with with_settings(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
-        thread = Thread(target=first)
-        thread.start()
-        assert first_is_in.wait(60)
-        load(spark, [(new_year,)], table, Replace(where="at >= '2026-01-01'"), schema=schema, state=state)
-        thread.join()
-        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
-
-    assert spark.read.format("delta").load(table).count() == 2
+    assert rows(tables[1]) == [{"at": datetime(2026, 7, 1, 10, tzinfo=UTC)}]
 
 
 def test_the_example_of_the_page_gives_what_the_page_says(spark: Any, tmp_path: Path, capsys: Any) -> None:
