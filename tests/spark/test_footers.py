@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pyarrow import orc
 
 from airflow_provider_scope.exceptions import BadFileError, InputError
-from airflow_provider_scope.spark.files import columnar, footers
+from airflow_provider_scope.spark.files import footers, shapes
 
 pytestmark = pytest.mark.spark
 
@@ -71,7 +71,7 @@ def test_the_columns_of_a_file_are_those_that_spark_infers_and_start_no_job(benc
     scheduler = bench.spark.sparkContext._jsc.sc().dagScheduler()
     jobs = scheduler.numTotalJobs()
 
-    read = [columnar._columns(bench.spark, "parquet", conf, path) for path in paths]
+    read = [shapes._columns(bench.spark, "parquet", conf, path) for path in paths]
 
     assert scheduler.numTotalJobs() == jobs
     alone = bench.spark.read.format("parquet").option("__globPaths__", "false")

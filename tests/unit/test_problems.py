@@ -9,7 +9,6 @@ import pytest
 from airflow_provider_scope.exceptions import BadFileError, SourceUnreadableError
 from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.sources.files.spec import FileSource
-from airflow_provider_scope.spark.files.columnar import _with_nested_nanoseconds
 from airflow_provider_scope.spark.files.listing import (
     Problem,
     bad_files,
@@ -17,6 +16,7 @@ from airflow_provider_scope.spark.files.listing import (
     read_problem,
     unreadable_footers,
 )
+from airflow_provider_scope.spark.files.shapes import _with_nested_nanoseconds
 from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.specs import TableSpec
 from airflow_provider_scope.values import FileEntry, FileSlice
