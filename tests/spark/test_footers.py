@@ -133,6 +133,14 @@ def test_a_file_without_columns_has_no_rows(bench, kind, write):
     assert quarantine["file"].to_pylist() == [bad.path]
 
 
+def test_a_name_that_looks_like_a_type_takes_no_values_of_another_column(bench):
+    """A schema as text has `x (UNKNOWN)` for a column of that name, and for a column x without a type."""
+    row = {"x": "a", "x (UNKNOWN)": 1, "t": 7, "t (TIMESTAMP(NANOS,true))": 8, "none": None}
+    file = bench.parquet("names.parquet", **{name: pa.array([value]) for name, value in row.items()})
+
+    assert bench.read(bench.batch(0, file)) == [row]
+
+
 def test_files_without_columns_make_no_table(bench):
     with pytest.raises(InputError, match="does not exist yet, so batch 0 cannot be committed to it without"):
         bench.run(bench.batch(0, bench.parquet("none.parquet")))

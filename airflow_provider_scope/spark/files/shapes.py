@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.files.footers import Footer
 
 _NANOSECONDS = re.compile(
-    r"^ {2}\w+ int64 (.*) \(TIMESTAMP\(NANOS,(true|false)\)\)(?: = \d+)?;$", re.MULTILINE
+    r"^ {2}\w+ int64 ((.*) \(TIMESTAMP\(NANOS,(true|false)\)\))(?: = \d+)?;$", re.MULTILINE
 )
-"""A column of parquet's schema as text: its name, and whether it is an instant."""
-_NO_TYPE_YET = re.compile(r"^ {2}\w+ \S+ (.*) \(UNKNOWN\)(?: = \d+)?;$", re.MULTILINE)
-"""A column of parquet's schema as text that is NULL in all rows, as pandas writes it: its name."""
+"""A column of parquet's schema as text: what may be a longer name, its name, and whether it is an instant."""
+_NO_TYPE_YET = re.compile(r"^ {2}\w+ \S+ ((.*) \(UNKNOWN\))(?: = \d+)?;$", re.MULTILINE)
+"""The same of a column that is NULL in all rows, as pandas writes it: what may be a longer name, its name."""
 _COLUMN = re.compile(r"^ {2}\w+ (?:group|\S+) (.*?)(?: \([A-Z_]+(?:\(.*\))?\))?(?: = \d+)?(?:;| \{)$")
 """A column of parquet's schema as text: its name."""
 _NESTED_NANOSECONDS = re.compile(r"^ {3,}\w+ int64 .* \(TIMESTAMP\(NANOS,(?:true|false)\)\)")
@@ -130,7 +130,10 @@ def _shape(
 
     :param columns: As ``_columns`` finds them; ``unknown``, too.
     """
-    nanoseconds = {name: zone == "true" for name, zone in _NANOSECONDS.findall(footer.columns)}
+    names = {*columns.names, *unknown}  # one may look like a type: `x (UNKNOWN)` beside `x`
+    fine = [column for column in _NANOSECONDS.findall(footer.columns) if column[0] not in names]
+    nanoseconds = {name: zone == "true" for _, name, zone in fine}
+    no_types = [name for whole, name in _NO_TYPE_YET.findall(footer.columns) if whole not in names]
     nested = _with_nested_nanoseconds(footer.columns)
     unknown |= dict.fromkeys(nested, "nanoseconds inside another column")
     columns = T.StructType([field for field in columns if field.name not in unknown])
@@ -139,9 +142,7 @@ def _shape(
         footer=footer,
         paths=paths,
         columns=columns,
-        own=_own_orc(columns, footer)
-        if footer.timestamps
-        else _own(columns, nanoseconds, _NO_TYPE_YET.findall(footer.columns)),
+        own=_own_orc(columns, footer) if footer.timestamps else _own(columns, nanoseconds, no_types),
         nanoseconds=nanoseconds,
         unknown=unknown,
         positions=tuple(columns) if is_unnamed else (),
