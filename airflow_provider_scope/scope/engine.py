@@ -22,7 +22,7 @@ from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.protocol.records import Attempt, Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import files_text
-from airflow_provider_scope.scope.dialect import VIRTUAL_FUNCTIONS, scope_type
+from airflow_provider_scope.scope.dialect import VIRTUAL_FUNCTIONS, scope_type, tokens
 from airflow_provider_scope.scope.fate import (
     JobFates,
     changes,
@@ -40,7 +40,6 @@ from airflow_provider_scope.scope.script import (
 from airflow_provider_scope.scope.submission import JobSettings, job_error
 from airflow_provider_scope.specs.engine import VOID_NAME
 from airflow_provider_scope.specs.ingest import files_of
-from airflow_provider_scope.sql import words
 from airflow_provider_scope.values import check_as_logged, counted
 
 if TYPE_CHECKING:
@@ -448,7 +447,8 @@ class Scripts:
         ingest = self.ingest
         columns = declared(ingest.table.columns) or {}
         extracted = declared(files_of(ingest.source).columns)
-        named = words(ingest.sql) | {name.lower() for name in columns}
+        in_sql = (token.value for token in tokens(ingest.sql) if token.kind in ("name", "quoted"))
+        named = {name.lower() for name in (*in_sql, *columns)}
         return ScriptBatch(
             identity=identity,
             location=ingest.delta_location,

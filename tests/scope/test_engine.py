@@ -21,6 +21,7 @@ from airflow_provider_scope.protocol.records import Attempt
 from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.fate import job_id
 from airflow_provider_scope.waiting import outcome
+from tests.scope.conftest import ROOT
 
 SLOW = {"state_seconds": {"Running": 3600.0}}
 
@@ -94,6 +95,23 @@ def test_columns_of_one_type_are_not_swapped_when_the_table_has_another_order(wo
     )
 
     assert world.rows_are_those_of(1)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id, // the file's name\n source_file_uri AS file, id.ToString() + '.' AS text FROM @data",
+        'SELECT id, @"a\\" AS text, [source_file_uri] AS file FROM @data WHERE "x" != "y"',
+    ],
+    ids=["apostrophe in a comment", "backslash at the end of a verbatim string"],
+)
+def test_a_virtual_column_is_found_by_the_rules_of_scope_and_not_of_spark(world, sql):
+    world.open()
+    world.land(1)
+
+    world.run(sql=sql, table={"columns": {"id": "bigint", "file": "string", "text": "string"}})
+
+    assert set(DeltaTable(world.table).to_pyarrow_table()["file"].to_pylist()) == {f"{ROOT}/f1.ss"}
 
 
 def test_a_job_is_submitted_as_the_task_says(world):
