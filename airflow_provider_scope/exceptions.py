@@ -301,7 +301,7 @@ class ServiceAuthError(ServiceError, is_retryable=True):
 
 
 class ServiceUnavailableError(ServiceError, is_retryable=True):
-    """The service did not answer, or answered with 429 or 5xx, until the tries were used up."""
+    """The service did not answer, or for a reason that passes could not, until the tries were used up."""
 
 
 class ServiceOutcomeUnknownError(ServiceError, is_retryable=True):

@@ -69,7 +69,7 @@ class HttpClient:
     :param verify: A file of certificates that the service's has to be signed by; True is the usual ones.
     :param certificate: Files of the caller's own certificate and its key.
     :param timeout_seconds: For the connection, and for each wait for a part of the answer.
-    :param repeating: How to try again after transport errors, 429 and 5xx.
+    :param repeating: How to try again after transport errors, 408, 429 and 5xx.
     :param retry_on_error_messages: Texts of refusals (4xx) that pass: a fragment, or ``re:`` and a
         regular expression.
     :raises InputError: A token may not be sent to the URL, or a pattern is not valid.
@@ -128,7 +128,8 @@ class HttpClient:
         :param repeatable: Whether carrying the request out twice has the same effect as once.
         :param in_two_steps: Send the request without data first, and the data only to where the answer
             redirects.
-        :raises ServiceUnavailableError: All tries ended without an answer, or with 429 or 5xx.
+        :raises ServiceUnavailableError: All tries ended without an answer, with 408, 429 or 5xx, or with a
+            refusal that passes.
         :raises ServiceOutcomeUnknownError: The same, for a request that is not repeatable and that
             the service may have carried out.
         :raises ServiceProtocolError: The target or a redirect is not at this service.
@@ -161,6 +162,8 @@ class HttpClient:
             if is_last or not self._passes(answer):
                 break
             _log.info("Could not %s yet: %s", doing, answer.described())
+        if self._passes(answer):
+            raise _unavailable(doing, answer.described(), MESSAGE_TRIES)
         return answer
 
     def once(self, attempt: Callable[[], _T], check: Callable[[ServiceOutcomeUnknownError], _T | None]) -> _T:
@@ -186,14 +189,14 @@ class HttpClient:
     def _carry_out(self, request: _Request) -> Answer:
         """Send a request once, or a second time with a new token.
 
-        :raises _FailedError: There was no answer, or it was 429 or 5xx.
+        :raises _FailedError: There was no answer, or it was 408, 429 or 5xx.
         """
         token = self._tokens.get() if self._tokens else ""
         answer = self._follow(request, token)
         if answer.status == 401 and self._tokens:
             self._tokens.reject(token)
             answer = self._follow(request, self._tokens.get())
-        if answer.status == 429 or answer.status >= 500:
+        if answer.status in (408, 429) or answer.status >= 500:
             may_have_arrived = answer.status != 429  # throttled: not carried out
             raise _FailedError(answer.described(), may_have_arrived, answer.headers.get("retry-after"))
         return answer
