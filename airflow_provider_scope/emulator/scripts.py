@@ -401,7 +401,9 @@ def _read_rows(part: Path, uri: str, schema: pa.Schema) -> pa.Table:
             # With the types of the script: inferred types would turn the text "007" into a number and back.
             types = {field.name: field.type for field in schema}
             options = csv.ConvertOptions(column_types=types, strings_can_be_null=True, null_values=[""])
-            rows = csv.read_csv(part, convert_options=options)
+            # Without it, a text with a line end is cut where a block of the file ends, without an error.
+            lines = csv.ParseOptions(newlines_in_values=True)
+            rows = csv.read_csv(part, parse_options=lines, convert_options=options)
     except (pa.ArrowException, OSError) as err:
         raise InputError(f"{uri} cannot be read: {err}.") from err
     missing = [name for name in schema.names if name not in rows.column_names]

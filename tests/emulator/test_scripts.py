@@ -44,6 +44,14 @@ def test_a_script_appends_the_rows_of_its_files(root, run):
     assert DeltaTable(root / "lake/tables/orders").metadata().configuration["owner"] == "us"
 
 
+def test_texts_of_a_large_csv_file_may_have_line_ends(root, run):
+    (root / "in").mkdir()
+    (root / "in/a.ss").write_text("id,name\n" + f'1,"{"a" * 20}\n{"b" * 20}"\n' * 40_000)
+    assert run(script("/in/a.ss"))["result"] == "Succeeded"
+    names = DeltaTable(root / "lake/tables/orders").to_pyarrow_table()["name"]
+    assert (len(names), names.unique().to_pylist()) == (40_000, [f"{'a' * 20}\n{'b' * 20}"])
+
+
 def test_a_refresh_replaces_all_rows(root, run):
     write(root / "in/a.ss", 1)
     write(root / "in/b.ss", 2)
