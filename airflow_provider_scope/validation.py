@@ -1,7 +1,7 @@
 """Checks of what users write, by the annotations of a spec; and the way between a spec and a plain dict.
 
-A value that is still a template (``{{ … }}``, ``{% … %}``) or an XComArg cannot be checked when the DAG
-is parsed. It is let through then, and checked when the task runs, rendered.
+A value that is still a template (``{{ … }}``, ``{% … %}``, ``{# … #}``) or an XComArg cannot be checked when
+the DAG is parsed. It is let through then, and checked when the task runs, rendered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LIST = re.compile(r"""\[(?:(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?:, ?)?)+]""
 def is_deferred(value: object) -> bool:
     """Whether a value is known only when the task runs."""
     if isinstance(value, str):
-        return "{{" in value or "{%" in value
+        return any(mark in value for mark in ("{{", "{%", "{#"))
     # Not by `resolve`, which a pathlib.Path has too.
     return hasattr(value, "iter_references")
 

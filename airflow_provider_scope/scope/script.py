@@ -15,7 +15,7 @@ from airflow_provider_scope.scope.dialect import KEYWORDS, VIRTUAL_FUNCTIONS, Va
 from airflow_provider_scope.scope.jobs import MARKER_PROPERTY, PIPELINE, SCRIPT_LIMIT_BYTES, BatchIdentity
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.engine import COMMIT_CONDITIONS
-from airflow_provider_scope.validation import bad
+from airflow_provider_scope.validation import bad, is_deferred
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -357,6 +357,6 @@ def check_scope(ingest: Ingest) -> None:
 
     :raises InputError: With the argument and what to write instead.
     """
-    if not ingest.sql.endswith(".sql"):
+    if not (is_deferred(ingest.sql) or ingest.sql.endswith(".sql")):
         check_model(ingest.sql)
     capabilities.check(capabilities.IN_JOBS, {f.name: getattr(ingest, f.name) for f in fields(ingest)})

@@ -175,6 +175,19 @@ def test_what_scope_jobs_cannot_do_fails_when_the_dag_is_parsed(world, changes, 
         load(world, **changes)
 
 
+def test_a_select_that_is_a_template_is_checked_when_it_is_rendered(run_dag, world):
+    world.open()
+    world.land(1, 2)
+    params = {"first": 2, "sql": "SELECT id, source_file_uri FROM @data WHERE id % 100 >= "}
+    with DAG("scope_template", schedule=None, params=params) as dag:
+        load(world, sql="{# from the second file on #}{{ params.sql }}{{ params['first'] }}")
+
+    run_dag(dag)
+
+    assert world.rows_are_those_of(2)
+    load(world, sql="{# all files #} SELECT id, source_file_uri FROM @data")
+
+
 def test_the_button_of_the_task_leads_to_its_job(run_dag, world):
     world.open()
     world.land(1)
