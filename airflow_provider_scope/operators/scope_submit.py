@@ -205,6 +205,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
                 raise job_error(
                     job,
                     f"The job {job_id} did not succeed",
+                    timed_out=bool(wait.timed_out),
                     kept="what the script had committed before it ended",
                     correct="correct the script, then clear the task",
                     again="the next try submits it again, as another job",

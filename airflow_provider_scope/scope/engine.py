@@ -212,7 +212,7 @@ class ScopeRunner(Engine):
                     # would be taken for this job's.
                     self._start(entry, newest.number + 1, version)
                     if failed_here:
-                        raise _failed(entry, finding.job)
+                        raise _failed(entry, finding.job, timed_out=bool(self.wait.timed_out))
                 case _:
                     raise self._fates(work.table, work.pipeline).undecidable(newest, finding)
             failed_here = True  # what is found not to have committed now ended under our eyes
@@ -386,10 +386,13 @@ def _closed(entry: OffsetEntry) -> BatchNotInTableError:
     )
 
 
-def _failed(entry: OffsetEntry, job: Job | None) -> ScopeJobFailedError | ScopeScriptError:
+def _failed(
+    entry: OffsetEntry, job: Job | None, *, timed_out: bool
+) -> ScopeJobFailedError | ScopeScriptError:
     return job_error(
         job,
         f"The job {job.job_id if job else ''} of batch {entry.seq} did not succeed",
+        timed_out=timed_out,
         kept="the batches before it; this one is not in the table and stays logged",
         correct="correct `sql` or the columns; the next run loads the batch with the corrected SQL",
         again="the next try submits it again",

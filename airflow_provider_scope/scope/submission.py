@@ -22,17 +22,25 @@ class ScopeJobs(Jobs, Protocol):
 
 
 def job_error(
-    job: Job | None, problem: str, *, kept: str, correct: str, again: str
+    job: Job | None, problem: str, *, timed_out: bool, kept: str, correct: str, again: str
 ) -> ScopeJobFailedError | ScopeScriptError:
     """Return the error for a job that did not succeed, with what the service says of it.
 
     :param problem: The sentence without its cause and its full stop.
+    :param timed_out: Whether it was cancelled here since its time was over; the service names no reason.
     :param correct: What to do if the service blames the script.
     :param again: What to do otherwise.
     """
+    if timed_out and not (job and outcome(job) == "failed"):
+        return ScopeJobFailedError(
+            f"{problem}: it took longer than job_timeout_seconds, or than the task's execution_timeout, and "
+            "was cancelled.",
+            kept=kept,
+            do=f"{again}. Give it more time, or less to do",
+        )
     errors = job.errors if job else ()
     texts = [f"{e.error_id}: {e.message}" if e.error_id else e.message for e in errors]
-    cause = "; ".join(text[:400] for text in texts[:2])
+    cause = "; ".join(text[:400].removesuffix(".") for text in texts[:2])
     # A job that was cancelled has an error of the user's, too.
     is_users = any(e.source.upper() == "USER" for e in errors) and not (job and outcome(job) == "cancelled")
     kind = ScopeScriptError if is_users else ScopeJobFailedError

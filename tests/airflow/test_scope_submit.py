@@ -341,7 +341,7 @@ def test_without_waiting_the_task_ends_when_the_service_has_the_job(world):
 def test_a_job_over_its_time_is_cancelled(world):
     world.open(**SLOW)
 
-    with pytest.raises(ScopeJobFailedError):
+    with pytest.raises(ScopeJobFailedError, match="it took longer than job_timeout_seconds"):
         Try().execute(job_timeout_seconds=1)
 
     assert [outcome(job) for job in world.jobs()] == ["cancelled"]

@@ -205,7 +205,7 @@ def test_a_job_over_its_time_is_cancelled(world):
     world.open(**SLOW)
     world.land(1)
 
-    with pytest.raises(ScopeJobFailedError, match="did not succeed"):
+    with pytest.raises(ScopeJobFailedError, match="did not succeed: it took longer than job_timeout_seconds"):
         world.run(engine={"scope_conn_id": "adla_scope_default", "job_timeout_seconds": 1})
 
     assert [outcome(job) for job in world.jobs()] == ["cancelled"]
