@@ -20,6 +20,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow_provider_scope import validation
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import (
+    InputError,
     ScopeProviderError,
     SourceNotFoundError,
     SourceUnreadableError,
@@ -32,6 +33,7 @@ from airflow_provider_scope.stores.kinds import kind_of
 from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
 from airflow_provider_scope.triggers.job import SHORTEST_HOLD_SECONDS
 from airflow_provider_scope.validation import Amount, Count, Several, Whole
+from airflow_provider_scope.values import iso_time
 from airflow_provider_scope.waiting import TRIES, next_look
 
 if TYPE_CHECKING:
@@ -124,8 +126,9 @@ def detect_arrival(
 
     began_ms = now_ms()
     roots, checkpoint, conn_id = search.roots, search.checkpoint, search.adls_gen1_conn_id
+    after_ms = search.requirements.modified_after_ms
     loaded, not_taken_over = (
-        loaded_files(checkpoint, roots, conn_id, connection) if checkpoint else (None, None)
+        loaded_files(checkpoint, roots, after_ms, conn_id, connection) if checkpoint else (None, None)
     )
     store = store_of(roots[0], conn_id, connection=connection)
 
@@ -158,6 +161,7 @@ def detect_arrival(
 def loaded_files(
     location: str,
     roots: tuple[str, ...],
+    after_ms: int | None,
     conn_id: str | None = None,
     connection: Connection | None = None,
 ) -> tuple[History, Callable[[Sequence[FileEntry]], Sequence[FileEntry]]]:
@@ -169,17 +173,28 @@ def loaded_files(
 
     :param location: Canonical URI of the checkpoint, or of the table with a checkpoint below it.
     :param roots: Canonical URIs of the folders that are searched.
+    :param after_ms: ``modified_after``.
     :param conn_id: The connection of the checkpoint's store; ``connection`` is itself, if it was read before.
     :return: These files, and what gives those of some files that dbt-scope has not loaded either.
+    :raises InputError: The files may be loaded by intervals.
     :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
     """
     from airflow_provider_scope.engines.assembly import audit_files, open_log
     from airflow_provider_scope.protocol import dbt_scope
+    from airflow_provider_scope.protocol.intervals import known_intervals
     from airflow_provider_scope.sources.files.source import read_loaded
 
     log = open_log(location, Checkpoint(location=location), storage_conn_id=conn_id, connection=connection)
-    if log.pipeline() is None:
+    if log.pipeline() is None and not known_intervals(log.storage, log.location):
         log = open_log(location, Checkpoint(), storage_conn_id=conn_id, connection=connection)
+    last = max((window.end_ms for window in known_intervals(log.storage, log.location)), default=None)
+    if last is not None and (after_ms is None or after_ms < last - 1):
+        raise InputError(
+            f"The intervals in {log.location} reach to {iso_time(last)}, and each has a log of its own: "
+            "newer_than_checkpoint does not tell which of their files are loaded.",
+            kept="everything; nothing was written",
+            do="leave newer_than_checkpoint out, and set modified_after, such as '{{ data_interval_start }}'",
+        )
     view = read_loaded(log, audit_files(log, Checkpoint()), roots)
     for entry in view.open:
         view.seen.remove(entry.slice.audited)

@@ -9,6 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout
 from airflow.sdk import DAG
 
+from airflow_provider_scope.engines.assembly import open_log
 from airflow_provider_scope.exceptions import (
     InputError,
     SourceNotFoundError,
@@ -16,11 +17,13 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
 )
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.protocol.records import Pipeline
 from airflow_provider_scope.sensors import adls_gen1
 from airflow_provider_scope.sensors.adls_gen1 import AdlsGen1FileSensor
-from airflow_provider_scope.specs import FileSource, ScopeEngine, TableSpec
+from airflow_provider_scope.specs import Checkpoint, FileSource, ScopeEngine, TableSpec
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.triggers import gen1_files
+from airflow_provider_scope.values import Window
 from tests.scope.conftest import ROOT, start_emulator, world
 from tests.sensors.conftest import put
 from tests.support.dbt_scope import DbtScope
@@ -305,6 +308,22 @@ def test_only_files_that_the_pipeline_has_not_loaded_count(run_dag, world, first
     )
 
     assert (state, result["names"]) == ("success", [f"{ROOT}/f3.ss"])
+
+
+@pytest.mark.parametrize("place", ["delta/flights", "delta/flights/_checkpoint"])
+def test_files_of_intervals_are_not_told_from_new_ones(world, place):
+    world.open()
+    world.land(1)
+    log = open_log(str(world.table), Checkpoint(), Window(0, 1_000_000_002_000))
+    log.put_pipeline(Pipeline(pipeline="p", table=None))
+    table = str(world.account / place)
+
+    with pytest.raises(AirflowFailException, match=r"reach to 2001-09-09T01:46:42.*\n.*\n.*modified_after"):
+        sensor(newer_than_checkpoint=table).poke({})
+
+    world.land(2)
+    found = sensor(newer_than_checkpoint=table, modified_after="2001-09-09T01:46:41.999Z").poke({})
+    assert found.xcom_value["names"] == [f"{ROOT}/f2.ss"]
 
 
 def test_before_the_first_load_every_file_counts(run_dag, world):
