@@ -117,7 +117,11 @@ class Target:
             log=self.log,
             wait=assembly.wait_for(hook, _context(), defaults.job_timeout_seconds, defaults.poll_interval),
             settings=JobSettings(
-                name="airflow_scope", au=defaults.au, priority=defaults.priority, run_id=assembly.new_id()
+                name="airflow_scope",
+                au=defaults.au,
+                priority=defaults.priority,
+                run_id=assembly.new_id(),
+                account=hook.service.authority,
             ),
             script=_no_script,
             report=say,

@@ -237,6 +237,7 @@ def _files_and_jobs(
             priority=engine.priority or defaults.priority,
             run_id=new_id(),
             task=context.task,
+            account=hook.service.authority,
         ),
         script=script,
         report=context.report,

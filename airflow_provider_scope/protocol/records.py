@@ -476,6 +476,8 @@ class Attempt:
     """The table's version before the job; -1 if there was none. What it changes is above it."""
     void: bool = False
     """There is no job, and there must be none: the batch was abandoned, or a refresh overtook it."""
+    account: str = field(default="", metadata=LEFT_OUT)
+    """The host of the account that runs the job; another one does not know it."""
     format: int = FORMAT
 
 

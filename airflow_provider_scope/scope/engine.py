@@ -155,7 +155,8 @@ class ScopeRunner(Engine):
         return batches
 
     def _fates(self, location: str, pipeline: str) -> JobFates:
-        return JobFates(self.jobs, self.log, location, pipeline, self.table_storage)
+        account = self.settings.account
+        return JobFates(self.jobs, self.log, location, pipeline, self.table_storage, account)
 
     # ---- running -------------------------------------------------------------------------------
 
@@ -219,7 +220,8 @@ class ScopeRunner(Engine):
 
     def _start(self, entry: OffsetEntry, number: int, version: int) -> None:
         """Record an attempt. Who loses the race goes on with the winner's."""
-        self.log.put(Attempt(seq=entry.seq, number=number, table_version=version))
+        account = self.settings.account
+        self.log.put(Attempt(seq=entry.seq, number=number, table_version=version, account=account))
 
     def _submit(self, work: Work, entry: OffsetEntry, attempt: Attempt) -> None:
         self.wait.check_time(f"of batch {entry.seq}")

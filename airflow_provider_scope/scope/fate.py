@@ -64,6 +64,7 @@ class JobFates:
 
     :param location: Canonical URI of the table.
     :param storage: Where the table is.
+    :param account: Whose jobs these are.
     """
 
     jobs: Jobs
@@ -71,12 +72,14 @@ class JobFates:
     location: str
     pipeline: str
     storage: Storage
+    account: str = ""
 
     def investigate(self, attempt: Attempt) -> Finding:
         """Decide what became of an attempt.
 
         :raises BatchOutcomeUnknownError: The table's log no longer goes back to the attempt. Even a job
-            that succeeded is in doubt then: a RESTORE that cannot be seen may have taken its rows.
+            that succeeded is in doubt then: a RESTORE that cannot be seen may have taken its rows. Or the job
+            is of another account.
         """
         settled = self.log.find(Settlement, seq=attempt.seq, number=attempt.number)
         if settled:
@@ -100,10 +103,22 @@ class JobFates:
                 log = self._whole_log(newest)
                 evidence = decisions.evidence(self.pipeline, first, log)
                 evidence = replace(evidence, has_table=newest >= 0)
+        if job is None and not evidence.closed and attempt.account not in ("", self.account):
+            raise self._elsewhere(attempt)
         if job is None and evidence.marked and self.jobs.get_job(guid):
             # Another runner submitted it between our two looks: ask it how it is.
             return self.investigate(attempt)
         return Finding(decisions.fate(ended, evidence), evidence, job)
+
+    def _elsewhere(self, attempt: Attempt) -> BatchOutcomeUnknownError:
+        return BatchOutcomeUnknownError(
+            f"The job {job_id(self.pipeline, attempt)} of batch {attempt.seq} was for {attempt.account}, and "
+            f"the connection is one of {self.account}, which does not know it: it may still run there.",
+            kept="the table, the log and all files; no further job was submitted",
+            do=f"name a connection of {attempt.account} until the batch is recorded. If that account is gone "
+            f"and the batch's rows are in the table, run `airflow scope settle {attempt.seq} --committed`, "
+            f"otherwise `airflow scope settle {attempt.seq} --not-committed`",
+        )
 
     def _whole_log(self, newest: int) -> list[Change]:
         """Return what all versions changed; nothing if the oldest were cleaned up, and so cannot tell."""

@@ -61,6 +61,8 @@ class JobSettings:
     """A GUID of this run, for the service's own views."""
     task: str = ""
     """``<dag>.<task>``; empty if nobody knows."""
+    account: str = ""
+    """The host of the account that runs them."""
 
     def new_job(self, pipeline: str, name: str, script: str) -> NewJob:
         """Make a job of a pipeline.

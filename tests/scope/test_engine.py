@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -10,6 +13,7 @@ from airflow_provider_scope.emulator import Fault
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
+    BatchOutcomeUnknownError,
     InputError,
     JobRunningError,
     ScopeJobFailedError,
@@ -198,6 +202,28 @@ def test_a_long_job_is_left_running_and_whoever_comes_next_adopts_it(world, monk
 
     assert running.value.job_id == again.value.job_id
     assert [job.job_id for job in world.jobs()] == [running.value.job_id]
+    assert world.rows_are_those_of(1)
+
+
+def test_a_job_of_another_account_is_not_submitted_again(world, monkeypatch, start_emulator):
+    monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
+    world.open(**SLOW)
+    world.land(1)
+    with pytest.raises(JobRunningError):
+        world.run(deferrable=True)
+    before = os.environ["AIRFLOW_CONN_ADLA_SCOPE_DEFAULT"]
+    after = {"conn_type": "adla_scope", "host": start_emulator(world.account.parent / "other").url}
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ADLA_SCOPE_DEFAULT", json.dumps({**after, "extra": {"account_name": "other"}})
+    )
+
+    with pytest.raises(BatchOutcomeUnknownError, match=r"was for acme\.azure.* is one of other\.azure"):
+        world.run()
+
+    assert world.jobs() == []
+    monkeypatch.setenv("AIRFLOW_CONN_ADLA_SCOPE_DEFAULT", before)
+    world.emulator.set(state_seconds={})
+    world.run()
     assert world.rows_are_those_of(1)
 
 

@@ -112,7 +112,13 @@ OFFSETS = st.builds(
 )
 
 ATTEMPTS = st.builds(
-    Attempt, seq=COUNT, number=COUNT, table_version=NUMBER, void=st.booleans(), format=st.just(1)
+    Attempt,
+    seq=COUNT,
+    number=COUNT,
+    table_version=NUMBER,
+    void=st.booleans(),
+    account=TEXT,
+    format=st.just(1),
 )
 SETTLEMENTS = st.builds(
     Settlement, seq=COUNT, number=COUNT, committed=st.booleans(), table_version=NUMBER, format=st.just(1)
