@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_scope import validation
-from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError, StorageError
+from airflow_provider_scope.exceptions import InputError, JobRunningError, ScopeProviderError, StorageError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators.base import JobWaitingOperator, PollSeconds, check_names, fail
 from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES, NewJob
@@ -41,6 +41,8 @@ class Submission:
     """The task instance's ``max_tries``: a clear raises it, a retry does not."""
     attempt: int
     job_id: str
+    account: str
+    """The host of the account that runs the job; another one does not know it."""
 
 
 def submission_id(*parts: str | int) -> str:
@@ -235,19 +237,28 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
             hook.cancel_job(stored.job_id)
             wait.await_end(stored.job_id)
             stored = None
-        submission = stored or self._attempt(epoch, 0)
+        account = hook.service.authority
+        if stored and stored.account != account:
+            raise InputError(
+                f"The job {stored.job_id} was for {stored.account}, and the connection {self.scope_conn_id} "
+                f"is one of {account}, which does not know it: it may still run there.",
+                kept="that job; no other one was submitted",
+                do=f"name a connection of {stored.account} again, then clear the task. If the job has ended, "
+                "or that account is gone, clear the task: it starts over",
+            )
+        submission = stored or self._attempt(epoch, 0, account)
         while _failed(hook.get_job(submission.job_id)):
-            following = self._attempt(epoch, submission.attempt + 1)
+            following = self._attempt(epoch, submission.attempt + 1, account)
             if resumed and hook.get_job(following.job_id) is None:
                 break  # it failed in this try: that is for the next one
             submission = following
         return submission
 
-    def _attempt(self, epoch: int, attempt: int) -> Submission:
+    def _attempt(self, epoch: int, attempt: int, account: str) -> Submission:
         ti = self._ti
         map_index = -1 if ti.map_index is None else ti.map_index
         job_id = submission_id(*self._task(), ti.run_id, map_index, epoch, attempt)
-        return Submission(epoch, attempt, job_id)
+        return Submission(epoch, attempt, job_id, account)
 
     def _task(self) -> tuple[str, str, str]:
         # Two Airflows may have the same Dag and run, and use the same account.
@@ -275,7 +286,8 @@ def _stored(context: Context) -> Submission | None:
     value: Any = store.get(SUBMISSION_KEY) if store is not None else None
     if not isinstance(value, Mapping):
         return None
-    return Submission(int(value["epoch"]), int(value["attempt"]), str(value["job_id"]))
+    epoch, attempt = int(value["epoch"]), int(value["attempt"])
+    return Submission(epoch, attempt, str(value["job_id"]), str(value["account"]))
 
 
 def _store(context: Context, submission: Submission) -> None:

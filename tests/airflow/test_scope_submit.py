@@ -189,7 +189,8 @@ def test_the_job_is_written_down_before_it_is_submitted(world):
     written = dict(tries.store.values["scope_job"])
     result = tries.execute()
 
-    assert written == {"epoch": 2, "attempt": 0, "job_id": result["job_id"]}
+    account = "acme.azuredatalakeanalytics.net"
+    assert written == {"epoch": 2, "attempt": 0, "job_id": result["job_id"], "account": account}
     assert len(world.jobs()) == 1
 
 
@@ -336,6 +337,23 @@ def test_without_waiting_the_task_ends_when_the_service_has_the_job(world):
     assert result["job_id"] == job.job_id
     assert result["result"] != "Succeeded"
     assert outcome(job) == "waiting"
+
+
+def test_a_job_of_another_account_is_not_submitted_again(world, monkeypatch, start_emulator):
+    world.open(**SLOW)
+    tries = Try()
+    tries.defers(monkeypatch)
+    after = {"conn_type": "adla_scope", "host": start_emulator(world.account.parent / "other").url}
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ADLA_SCOPE_DEFAULT", json.dumps({**after, "extra": {"account_name": "other"}})
+    )
+
+    with pytest.raises(AirflowFailException, match=r"was for acme\.azure.* is one of other\.azure"):
+        tries.resume()
+
+    assert world.jobs() == []
+    tries.ti.max_tries += 1  # cleared
+    assert tries.execute()["result"] == "Succeeded"
 
 
 def test_a_job_over_its_time_is_cancelled(world):
