@@ -314,10 +314,25 @@ def _rows_to_insert(table: DeltaTable, statement: Insert, selected: pa.Table) ->
 
 
 def _cast(rows: pa.Table, schema: Any, place: str) -> pa.Table:
+    for column, field in zip(rows.schema, schema, strict=True):
+        # C# has no conversion that it makes by itself; Arrow would make a 7 of "007".
+        if not pa.types.is_null(column.type) and _family(column.type) != _family(field.type):
+            raise InputError(f"{place}: {field.name} is of type {field.type}, and not {column.type}.")
     try:
         return rows.cast(schema)
     except (pa.ArrowException, ValueError) as err:
         raise InputError(f"{place}: {err}") from err
+
+
+def _family(kind: pa.DataType) -> str:
+    """Return what the types have in common between which Arrow converts values without changing them."""
+    if pa.types.is_dictionary(kind):
+        return _family(kind.value_type)
+    for family in ("boolean", "temporal", "nested"):
+        if getattr(pa.types, f"is_{family}")(kind):
+            return family
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return "number" if is_number else "bytes"
 
 
 def _check_nulls(rows: pa.Table, columns: tuple[Column, ...], place: str) -> None:

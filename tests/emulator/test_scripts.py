@@ -216,6 +216,28 @@ def test_an_insertion_whose_columns_do_not_match_is_refused(root, run, insert, m
     assert message in run(SAME_TYPES.replace("{insert}", insert))["errorMessage"][0]["message"]
 
 
+@pytest.mark.parametrize(
+    ("extract", "insert", "message"),
+    [
+        ("name : string", "(n) SELECT name", "INSERT: n is of type int64, and not string."),
+        ("id : long", "(a) SELECT id", "INSERT: a is of type string, and not int64."),
+        ("at : DateTime", "(a) SELECT at", "INSERT: a is of type string, and not timestamp[us, tz=UTC]."),
+        ("id : string", "(a) SELECT id", "/in/a.ss: id is of type string, and not int64."),
+    ],
+)
+def test_text_numbers_and_times_do_not_become_each_other(root, run, extract, insert, message):
+    (root / "in").mkdir()
+    moment = pa.array([0], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"id": [7], "name": ["007"], "at": moment}), root / "in/a.ss")
+    text = SAME_TYPES.replace("{insert}", insert)
+    text = text.replace("id : long, name : string, uri = FILE.URI()", extract)
+
+    job = run(text)
+
+    assert message in job["errorMessage"][0]["message"]
+    assert DeltaTable(root / "lake/tables/orders").to_pyarrow_table().num_rows == 0
+
+
 def test_a_column_that_an_insertion_leaves_out_is_null_only_if_it_may_be(root, run):
     write(root / "in/a.ss", 1)
     text = SAME_TYPES.replace("long?", "long").replace("{insert}", "(a) SELECT name")
