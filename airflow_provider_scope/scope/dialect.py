@@ -352,7 +352,17 @@ _ALL_TYPES = _REFERENCE_TYPES | _VALUE_TYPES
 _FROM_SPARK = {spark: name for name, spark in reversed(_ALL_TYPES.items()) if "(" not in spark}
 """The first of several types that Spark does not tell apart."""
 _TYPE_WORD = re.compile(r"\s*(SQL\.ARRAY|SQL\.MAP|SqlArray|SqlMap|[A-Za-z]\w*|\[\s*\]|[<>,?])")
-_SPARK_DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
+_SPARK_DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\d+(?:,\d+)?\))?")
+_SPARK_STRING = re.compile(r"(?:var)?char\(\d+\)")
+_SPARK_ALIASES = {
+    "integer": "int",
+    "long": "bigint",
+    "short": "smallint",
+    "byte": "tinyint",
+    "real": "float",
+    "timestamp_ltz": "timestamp",
+}
+"""Other names that Spark has for its types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,17 +401,20 @@ def parse_type(text: str) -> ScopeType:
 
 
 def scope_type(spark: str) -> str:
-    """Return the SCOPE type, with null, of a Spark type as ``simpleString`` gives it.
+    """Return the SCOPE type, with null, of a Spark type as users write it.
 
     :raises InputError: SCOPE has none.
     """
-    kind = spark.strip().lower()
+    kind = re.sub(r"\s", "", spark).lower()
+    kind = "string" if _SPARK_STRING.fullmatch(kind) else _SPARK_ALIASES.get(kind, kind)
     name = "decimal" if _SPARK_DECIMAL.fullmatch(kind) else _FROM_SPARK.get(kind)
     if name is None:
         raise InputError(
             f"The Spark type {spark!r} has no SCOPE type.",
             kept=_UNTOUCHED,
-            do="use one of: " + ", ".join([*_FROM_SPARK, "decimal(p,s)"]),
+            do="use one of: "
+            + ", ".join([*_FROM_SPARK, "decimal(p,s)"])
+            + "; or set sql_dialect='scope', and write SQL.ARRAY<T> and SQL.MAP<K,V> for arrays and maps",
         )
     return name + ("?" if name in _VALUE_TYPES else "")
 

@@ -67,6 +67,13 @@ def test_other_text_is_not_a_type(text):
         ("binary", "byte[]"),
         ("decimal(10,2)", "decimal?"),
         ("timestamp", "DateTime?"),
+        ("decimal(10, 2)", "decimal?"),
+        ("Numeric(5)", "decimal?"),
+        ("INTEGER", "int?"),
+        ("long", "long?"),
+        ("byte", "sbyte?"),
+        ("timestamp_ltz", "DateTime?"),
+        ("varchar(5)", "string"),
     ],
 )
 def test_a_spark_type_has_a_scope_type(spark, scope):
