@@ -319,6 +319,7 @@ def connection_missing(conn_id: str) -> ConnectionMissingError:
         f"Airflow has no connection {conn_id!r}.",
         kept="everything; nothing was read or written",
         do=f"define it (`airflow connections add {conn_id} …`, the UI, or the variable "
-        f"AIRFLOW_CONN_{conn_id.upper()}), or correct its name in the Dag. If it is defined, the secrets "
-        "backend did not answer: Airflow reports both in the same way, and the next try asks again",
+        f"AIRFLOW_CONN_{conn_id.upper()}), or correct its name in the Dag or in the options of the command. "
+        "If it is defined, the secrets backend did not answer: Airflow reports both in the same way, and the "
+        "next try asks again",
     )

@@ -244,8 +244,9 @@ def test_a_connection_that_is_missing_is_told_in_three_parts_and_tried_again(tmp
         "Airflow has no connection 'nobody_made_it'.\n"
         "Kept: everything; nothing was read or written\n"
         "What to do: define it (`airflow connections add nobody_made_it …`, the UI, or the variable "
-        "AIRFLOW_CONN_NOBODY_MADE_IT), or correct its name in the Dag. If it is defined, the secrets "
-        "backend did not answer: Airflow reports both in the same way, and the next try asks again"
+        "AIRFLOW_CONN_NOBODY_MADE_IT), or correct its name in the Dag or in the options of the command. If "
+        "it is defined, the secrets backend did not answer: Airflow reports both in the same way, and the "
+        "next try asks again"
     )
     assert caught.value.is_retryable
     assert not (tmp_path / "table").exists()
