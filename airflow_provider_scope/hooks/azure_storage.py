@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -150,8 +150,9 @@ def access_of(fields: Fields, host: str) -> AzureAccess:
     elsewhere = fields.conn_type in _OTHER_SERVICES
     if not elsewhere:
         _check_account(fields, fields.host, host)
-    if fields.conn_type == "adls_gen1" and (fields.text("credential") or "auto") not in _USABLE:
-        raise fields.bad("credential", fields.text("credential"), f"for {host}: one of {', '.join(_USABLE)}")
+    default = DefaultIdentity.of(fields)
+    if fields.conn_type == "adls_gen1":
+        default = _of_gen1(fields, default, host)
     endpoint = fields.host.rstrip("/") if not elsewhere and _is_local(fields.host) else None
     if tenant and fields.login and fields.password:
         return AzureAccess(
@@ -173,7 +174,25 @@ def access_of(fields: Fields, host: str) -> AzureAccess:
             _check_account(fields, sas, host)
             sas = sas.partition("?")[2]
         return AzureAccess(kind="sas", secret=sas.lstrip("?"), blob_endpoint=endpoint)
-    return AzureAccess(kind="default", default=DefaultIdentity.of(fields), blob_endpoint=endpoint)
+    return AzureAccess(kind="default", default=default, blob_endpoint=endpoint)
+
+
+def _of_gen1(fields: Fields, default: DefaultIdentity, host: str) -> DefaultIdentity:
+    """Return the identity that is not the client secret, as the files of Gen1 have it.
+
+    :raises InputError: It is one that adlfs does not take.
+    """
+    kind = fields.text("credential") or "auto"
+    if kind == "auto" and fields.get("certificate_path"):
+        kind = "certificate"
+    elif kind == "auto" and fields.get("credential_class") and not fields.password:
+        kind = "class"
+    if kind not in _USABLE:
+        raise fields.bad("credential", kind, f"for {host}: one of {', '.join(_USABLE)}")
+    if kind != "workload_identity":
+        return default
+    tenant = default.workload_identity_tenant_id or fields.text("tenant")
+    return replace(default, workload_identity_tenant_id=tenant, workload_identity_client_id=fields.login)
 
 
 def _of_connection_string(fields: Fields, text: str, host: str) -> AzureAccess:

@@ -104,6 +104,12 @@ def test_the_connection_of_gen1_files_serves_a_table_on_azure_storage(connect):
     assert azure_conf(store_of(LAKE, conn_id))["account.oauth2.client.secret"] == SECRET
 
 
+def test_the_workload_identity_of_gen1_files_is_that_of_a_table_on_azure_storage(connect):
+    extra = {"account_name": "old", "credential": "workload_identity", "tenant": "contoso"}
+    conf = azure_conf(store_of(LAKE, connect("adls_gen1", login="app", extra=extra)))
+    assert (conf["account.oauth2.client.id"], conf["account.oauth2.msi.tenant"]) == ("app", "contoso")
+
+
 def test_an_identity_that_azure_manages(connect):
     extra = {"managed_identity_client_id": "me"}
     store = store_of(LAKE, connect("wasb", login="acme", extra=extra))
@@ -190,6 +196,12 @@ def test_a_connection_that_is_no_credential_for_azure_storage_is_refused(connect
         store_of(LAKE, connect("wasb", extra={"connection_string": text}))
     extra = {"account_name": "old", "credential": "azure_cli", "tenant": "contoso"}
     with pytest.raises(InputError, match="credential='azure_cli'"):
+        store_of(LAKE, connect("adls_gen1", extra=extra))
+    extra = {"account_name": "old", "certificate_path": "/c.pem", "tenant": "contoso"}
+    with pytest.raises(InputError, match="credential='certificate'"):
+        store_of(LAKE, connect("adls_gen1", extra=extra))
+    extra = {"account_name": "old", "credential_class": "my.Identity"}
+    with pytest.raises(InputError, match="credential='class'"):
         store_of(LAKE, connect("adls_gen1", extra=extra))
 
 
