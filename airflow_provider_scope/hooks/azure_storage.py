@@ -154,7 +154,9 @@ def access_of(fields: Fields, host: str) -> AzureAccess:
     if fields.conn_type == "adls_gen1":
         default = _of_gen1(fields, default, host)
     endpoint = fields.host.rstrip("/") if not elsewhere and _is_local(fields.host) else None
-    if tenant and fields.login and fields.password:
+    # Another identity that is named counts, although a secret is still in the connection.
+    is_by_secret = fields.text("credential") in (None, "auto", "client_secret")
+    if is_by_secret and tenant and fields.login and fields.password:
         return AzureAccess(
             kind="client_secret",
             secret=fields.password,

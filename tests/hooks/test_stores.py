@@ -106,7 +106,7 @@ def test_the_connection_of_gen1_files_serves_a_table_on_azure_storage(connect):
 
 def test_the_workload_identity_of_gen1_files_is_that_of_a_table_on_azure_storage(connect):
     extra = {"account_name": "old", "credential": "workload_identity", "tenant": "contoso"}
-    conf = azure_conf(store_of(LAKE, connect("adls_gen1", login="app", extra=extra)))
+    conf = azure_conf(store_of(LAKE, connect("adls_gen1", login="app", password=SECRET, extra=extra)))
     assert (conf["account.oauth2.client.id"], conf["account.oauth2.msi.tenant"]) == ("app", "contoso")
 
 
