@@ -143,6 +143,9 @@ def _settings(batch: ScriptBatch) -> str:
         lines.append(f"SET @@FeaturePreviews = {previews};\n")
     spelled = {name.lower(): name for name in _DEFAULTS}
     settings = {**_DEFAULTS, **{spelled.get(name.lower(), name): v for name, v in batch.settings.items()}}
+    count = settings["MaxFileCountPerOutputFileSet"]
+    if isinstance(count, str) and count.strip().isdecimal():  # of a template
+        settings["MaxFileCountPerOutputFileSet"] = int(count)
     _check_settings(settings)
     for name, value in settings.items():
         if not _PLAIN.fullmatch(name):

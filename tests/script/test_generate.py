@@ -205,6 +205,11 @@ def test_the_table_property_names_the_attempt():
     assert identity_of_marker("somebody else's") is None
 
 
+def test_a_number_of_a_template_is_a_number():
+    text = generate(batch(settings={"maxFileCountPerOutputFileSet": "7"}))
+    assert "SET @@MaxFileCountPerOutputFileSet = 7;\n" in text
+
+
 def test_a_void_script_changes_nothing_and_names_its_attempt():
     script = generate_void(IDENTITY)
     assert parse(script) == [DeclareConstant("void", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:4:1")]
