@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from airflow.providers.common.compat.connection import get_async_connection
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_scope import validation
@@ -26,6 +27,7 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
 )
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
+from airflow_provider_scope.hooks.settings import connection_missing
 from airflow_provider_scope.protocol.seen import Tally
 from airflow_provider_scope.sources.files.discovery import Requirements, absent, arrived, check_one_store
 from airflow_provider_scope.specs import Checkpoint
@@ -339,7 +341,10 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
         search = search_from(self.arguments)
         # Read each time: a wait may be longer than the life of a secret.
         conn_id = search.adls_gen1_conn_id if search.needs_connection else None
-        connection = await get_async_connection(conn_id) if conn_id else None
+        try:
+            connection = await get_async_connection(conn_id) if conn_id else None
+        except AirflowNotFoundException as err:
+            raise connection_missing(conn_id or "") from err
         stop = threading.Event()
         try:
             return await asyncio.to_thread(detect_arrival, search, connection=connection, stopped=stop.is_set)

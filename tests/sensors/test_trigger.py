@@ -114,6 +114,14 @@ def test_a_listing_that_fails_five_times_in_a_row_is_a_failure(tmp_path, passing
     assert passing.waits == [10.0, 20.0, 40.0, 80.0, 0.0]
 
 
+def test_a_connection_that_the_triggerer_does_not_find_is_named_and_asked_for_again(passing):
+    (found,) = events(trigger(ROOT, adls_gen1_conn_id="of_workers"))
+
+    assert found["error"]["type"] == "ConnectionMissingError"
+    assert found["error"]["what"] == "Airflow has no connection 'of_workers'."
+    assert passing.waits == [10.0, 20.0, 40.0, 80.0, 0.0]
+
+
 def test_a_listing_that_works_again_starts_the_count_again(tmp_path, passing, monkeypatch):
     walk = LocalStorage.walk
     monkeypatch.setattr(LocalStorage, "walk", refused)
@@ -132,8 +140,12 @@ def test_arguments_that_are_wrong_are_told_and_not_raised(tmp_path, passing, wro
     assert (found["status"], found["error"]["type"]) == ("failed", "InputError")
 
 
-def test_a_connection_that_is_missing_is_told_by_its_kind_alone(passing):
-    (found,) = events(trigger(ROOT, adls_gen1_conn_id="s3cret"))
+def test_an_error_that_is_not_ours_is_told_by_its_kind_alone(tmp_path, passing, monkeypatch):
+    def broken(self, root):
+        raise RuntimeError("s3cret")
+
+    monkeypatch.setattr(LocalStorage, "walk", broken)
+    (found,) = events(trigger(tmp_path))
 
     assert found["status"] == "failed"
     assert "s3cret" not in json.dumps(found)
