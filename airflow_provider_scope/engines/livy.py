@@ -10,6 +10,7 @@ from requests.auth import HTTPBasicAuth
 
 from airflow_provider_scope.engines.application import EXCLUDED_PACKAGES
 from airflow_provider_scope.engines.manager import RestManager
+from airflow_provider_scope.exceptions import ServiceUnavailableError
 from airflow_provider_scope.hooks.settings import Fields, url_of
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.waiting import Job, JobError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
 
     from airflow_provider_scope.engines.manager import Application
-    from airflow_provider_scope.exceptions import ServiceOutcomeUnknownError
+    from airflow_provider_scope.exceptions import ServiceError, ServiceOutcomeUnknownError
 
 _RESULTS = {"success": "Succeeded", "dead": "Failed", "error": "Failed", "killed": "Cancelled"}
 """States in which a batch has ended."""
@@ -82,12 +83,17 @@ class Livy(RestManager):
         doing = f"submit the application {name} to Livy"
 
         def attempt() -> Job:
-            answer = self._http.request("POST", "/batches", doing=doing, repeatable=False, json=body)
-            if answer.ok:
-                return _job(answer.json(doing))
+            refusal: ServiceError
+            try:
+                answer = self._http.request("POST", "/batches", doing=doing, repeatable=False, json=body)
+                if answer.ok:
+                    return _job(answer.json(doing))
+                refusal = answer.error(doing)
+            except ServiceUnavailableError as err:  # such as by a server that stays busy
+                refusal = err
             process = self._known_process(name)  # it was submitted at the same moment
             if process is None:
-                raise answer.error(doing)
+                raise refusal
             return process
 
         def check(_: ServiceOutcomeUnknownError) -> Job | None:

@@ -190,6 +190,27 @@ def test_a_batch_that_livy_is_too_busy_for_is_submitted_again(monkeypatch):
         assert server.said == ["POST /batches"] * 6
 
 
+def test_a_batch_that_livy_stays_too_busy_for_is_left_to_the_next_try_and_not_in_its_list(monkeypatch):
+    monkeypatch.setattr(Repeating, "pause", lambda *_: None)
+    refused = {"id": 1, "name": "p-0-0", "state": "starting"}
+    answers = {
+        "POST": Reply(400, {"msg": "Rejected, too many sessions are being created!"}),
+        "GET": Reply(200, {"total": 1, "sessions": [refused], "log": []}),
+        "DELETE": Reply(200, {"msg": "deleted"}),
+    }
+    application = Application(
+        name="p-0-0", script=Path("s"), archive=Path("a"), arguments=(), conf={}, stage=lambda _: "file:/x"
+    )
+    with serving() as server:
+        server.answers = lambda asked: answers[asked.method]
+        livy = Livy(Connection(conn_id="livy", conn_type="livy", host=server.url))
+        with pytest.raises(ServiceUnavailableError, match="in 25 tries: 400: Rejected, too many"):
+            livy.submit(application)
+
+        assert server.said.count("POST /batches") == 25
+        assert server.said[-1] == "DELETE /batches/1"
+
+
 @pytest.mark.parametrize("answer", [{"error": "signed out"}, [], None])
 def test_an_answer_of_something_else_is_an_error_and_no_absence(answer):
     with serving() as server:
