@@ -118,6 +118,15 @@ def test_a_virtual_column_is_found_by_the_rules_of_scope_and_not_of_spark(world,
     assert set(DeltaTable(world.table).to_pyarrow_table()["file"].to_pylist()) == {f"{ROOT}/f1.ss"}
 
 
+def test_a_batch_whose_select_gives_no_rows_has_none(world):
+    world.open()
+    world.land(1)
+
+    report = world.run(sql="SELECT id, source_file_uri FROM @data WHERE id < 0L")
+
+    assert [(batch.record.rows, batch.record.written_bytes) for batch in report.batches] == [(0, 0)]
+
+
 def test_a_job_is_submitted_as_the_task_says(world):
     world.open()
     world.land(1)
