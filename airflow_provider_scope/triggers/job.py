@@ -15,6 +15,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.hooks.settings import connection_missing
 from airflow_provider_scope.waiting import next_look, outcome
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ class JobTrigger(BaseTrigger):
             status = await self._watch(began)
         except Exception as err:  # a trigger that raises fails a task whose job is fine
             self.log.exception("the job %s cannot be watched", self.job_id)
-            status = f"cannot be watched: {type(err).__name__}"
+            cause = err.what if isinstance(err, ScopeProviderError) else type(err).__name__
+            status = f"cannot be watched: {cause}"
         await asyncio.sleep(max(0.0, began + SHORTEST_HOLD_SECONDS - time.time()))
         payload = {"job_id": self.job_id, "status": status, "first_batch": self.first_batch}
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
@@ -128,7 +130,10 @@ class JobTrigger(BaseTrigger):
         # Not with the module: Dag files import this one.
         from airflow_provider_scope.engines.jobs import jobs_of
 
-        return jobs_of(await get_async_connection(self.conn_id))
+        try:
+            return jobs_of(await get_async_connection(self.conn_id))
+        except AirflowNotFoundException as err:
+            raise connection_missing(self.conn_id) from err
 
     async def _watch(self, began: float) -> str:
         looks = await self._looks()

@@ -146,6 +146,19 @@ def test_seconds_between_two_looks_that_are_no_number_fail_when_the_dag_is_parse
         load(world, poll_interval=value)
 
 
+def test_a_trigger_that_does_not_find_its_connection_names_it(monkeypatch):
+    monkeypatch.setattr(job_trigger, "SHORTEST_HOLD_SECONDS", 0.0)
+
+    async def fired():
+        return [
+            event.payload async for event in job_trigger.JobTrigger(conn_id="of_workers", job_id="j").run()
+        ]
+
+    (found,) = asyncio.run(fired())
+
+    assert found["status"] == "cannot be watched: Airflow has no connection 'of_workers'."
+
+
 def test_a_trigger_is_stored_as_ids_and_numbers():
     trigger = job_trigger.JobTrigger(conn_id="c", job_id="j", poll_interval=3, deadline=7.5)
 
