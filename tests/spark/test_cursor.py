@@ -246,7 +246,7 @@ def test_intervals_load_their_rows_alone_and_an_incremental_load_goes_on_behind_
 
 def test_a_full_refresh_begins_at_the_initial_value_and_replace_does_so_each_time(source: Source) -> None:
     source.add(n=[1, 2, 3], t=list("abc"))
-    pipe = source.pipe(initial_value=2)
+    pipe = source.pipe(initial_value=2.0)  # a float, as pandas has it beside missing values
     pipe.run()
     source.add(n=[2], t=["late"])
     pipe.run(full_refresh=True)

@@ -39,6 +39,9 @@ NAIVE = datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC).replace(tzinfo=None)
         (1e300, "double", f"{Decimal('1e300'):f}"),
         (Decimal("1.10"), "decimal(10,2)", "1.10"),
         ("12", "int", "12"),
+        (1_767_225_600.0, "bigint", "1767225600"),  # as datetime.timestamp() gives it: Spark takes no 1.0
+        ("1.0", "smallint", "1"),
+        (-2.5, "decimal(10,2)", "-2.50"),
         (datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN), "timestamp", "2024-10-27 00:30:00.000000Z"),
         ("2024-10-27T02:30:00+02:00", "timestamp", "2024-10-27 00:30:00.000000Z"),
         ("2024-10-27", "timestamp", "2024-10-27 00:00:00Z"),
@@ -72,6 +75,11 @@ def test_a_bound_is_a_value_of_the_column(value: Any, kind: str, text: str) -> N
         (100_000, "smallint"),
         (-(2**63) - 1, "bigint"),
         (10**36, "decimal(38,2)"),
+        # What is cut off of an end would leave a row out of the range, and of the next one.
+        ("2026-01-31T23:59:59.9999999", "timestamp_ntz"),
+        ("2026-01-31T23:59:59.999999001+00:00", "timestamp"),
+        ("0001-01-01T00:00:00+01:00", "timestamp"),
+        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))), "timestamp"),
     ],
 )
 def test_a_bound_of_another_type_is_refused_and_both_types_are_named(value: Any, kind: str) -> None:

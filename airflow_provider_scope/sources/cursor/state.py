@@ -27,6 +27,7 @@ MOST_BOUNDARY_ROWS = 100
 _DIGITS = 400
 """More than a double or a decimal has: Python itself rounds to 28."""
 _WHOLE = re.compile(r"tinyint|smallint|int|bigint")
+_NANOSECONDS = re.compile(r"[.,]\d{6}0*[1-9]")
 _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|float|double")
 _KINDS = re.compile(_NUMBER.pattern + r"|date|timestamp|timestamp_ntz|string")
@@ -461,7 +462,7 @@ def value_of(argument: str, bound: Bound, kind: str) -> str:
         text = _converted(bound, kind)
         if text is not None and _NUMBER.fullmatch(kind) and _within(Decimal(text), kind) != Decimal(text):
             text = None
-    except (InvalidOperation, ValueError):
+    except (InvalidOperation, OverflowError, ValueError):
         text = None
     if text is None:
         shown = f"{bound.text!r} (text)" if bound.kind == "text" else f"{bound.text} ({bound.kind})"
@@ -475,8 +476,10 @@ def value_of(argument: str, bound: Bound, kind: str) -> str:
 
 
 _WANTED = {
-    "timestamp": "give a datetime with time zone, or text such as '2026-01-31T00:00:00+00:00'",
-    "timestamp_ntz": "give a datetime without time zone, or text such as '2026-01-31T00:00:00'",
+    "timestamp": "give a datetime with time zone, of the years 1 to 9999 in UTC and without nanoseconds, or "
+    "text such as '2026-01-31T00:00:00+00:00'",
+    "timestamp_ntz": "give a datetime without time zone and without nanoseconds, or text such as "
+    "'2026-01-31T00:00:00'",
     "date": "give a date, or text such as '2026-01-31'",
     "string": "give text",
 }
@@ -490,7 +493,11 @@ def _converted(bound: Bound, kind: str) -> str | None:
         return text if of == "text" else None
     if _NUMBER.fullmatch(kind):
         number = Decimal(text) if of in ("number", "text") else Decimal("NaN")
-        return f"{number:f}" if number.is_finite() and number == _floor(number, kind) else None
+        # By the digits of the type: Spark takes no 1.0 for a whole number.
+        exact = _floor(number, kind) if number.is_finite() else None
+        return f"{exact:f}" if exact == number else None
+    if _NANOSECONDS.search(text):
+        return None  # they would be cut off, and the rows of that microsecond be in no range
     if of == "text":
         moment = moment_of(text)
         if kind == "date":
