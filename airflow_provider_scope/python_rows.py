@@ -304,9 +304,9 @@ def _date(kind: T.DataType, value: Any) -> date:
 
 def _moment(kind: T.DataType, value: Any) -> datetime:
     """Convert to Python's own class; pandas and pendulum have others."""
-    if not isinstance(value, datetime):
+    if not isinstance(value, datetime) or value != value:  # noqa: PLR0124 - NaT is none
         raise _unfit(value, kind)
-    if getattr(value, "nanosecond", 0):  # NaT, too: there it is NaN
+    if getattr(value, "nanosecond", 0):
         raise _unfit(value, kind, "Spark's times have microseconds")
     if type(value) is datetime:
         return value

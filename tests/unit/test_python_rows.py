@@ -105,7 +105,7 @@ CET = timezone(timedelta(hours=1))
         ("timestamp", datetime(2026, 1, 1), "does not name an instant"),  # noqa: DTZ001
         ("timestamp", date(2026, 1, 1), "no value of timestamp"),
         ("timestamp", datetime(1, 1, 1, tzinfo=CET), "years 1 to 9999"),
-        ("timestamp", pd.NaT, "no value of timestamp"),
+        ("timestamp", pd.NaT, r"no value of timestamp\.\n"),  # and nothing of microseconds
         ("timestamp", pd.Timestamp(1, tz="UTC"), "have microseconds"),
         ("timestamp_ntz", datetime(2026, 1, 1, tzinfo=CET), "its time zone would be lost"),
         ("array", {1, 2}, "no value of array"),
