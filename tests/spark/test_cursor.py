@@ -138,6 +138,21 @@ def test_a_lag_may_reach_beyond_what_the_type_has(source: Source, func: str) -> 
     assert pipe.rows("n") == [(-5,), (1,), (2,), (7,)]
 
 
+@pytest.mark.parametrize("func", ["max", pytest.param("min", marks=pytest.mark.loads)])
+def test_a_lag_of_more_digits_than_its_decimals_reads_no_row_that_is_not_known(
+    source: Source, func: str
+) -> None:
+    """2.00 - 0.09999999999999998 is more than 1.90, and is 1.90 as a decimal."""
+    source.add(n=pa.array(map(Decimal, ("1.90", "2.00")), pa.decimal128(10, 2)))
+    pipe = source.pipe(lag=0.3 - 0.2, last_value_func=func)
+    pipe.run()
+    for n in ("1.91", "1.99"):
+        source.add(n=pa.array([Decimal(n)], pa.decimal128(10, 2)))
+        pipe.run()
+
+    assert [str(n) for (n,) in pipe.rows("n")] == ["1.90", "1.91", "1.99", "2.00"]
+
+
 def test_a_range_that_replaces_a_part_leaves_the_state_and_the_ranges_of_before(source: Source) -> None:
     source.add(n=[1, 2, 3, 4, 5, 6])
     source.pipe(initial_value=1, end_value=3).run()

@@ -556,11 +556,12 @@ def _plain(moment: datetime) -> str:
 def _shifted(last: str, kind: str, cursor: Cursor) -> str:
     """Return the value that lies before the last one by the lag."""
     lag = Decimal(str(cursor.lag))
+    if _NUMBER.fullmatch(kind):
+        lag = _floor(lag, kind)  # Spark would round the value, and find rows before it that are not known
     lag = lag if cursor.is_rising else lag.copy_negate()
     try:
         if _NUMBER.fullmatch(kind):
             # A database is asked before the last value is written as its column's new type would: 5.0 is 5.
-            lag = Decimal(int(lag)) if _WHOLE.fullmatch(kind) else lag
             with localcontext(prec=_DIGITS):
                 return f"{_within(Decimal(last) - lag, kind):f}"
         if kind == "date":
