@@ -147,6 +147,17 @@ def test_a_column_of_numbers_may_become_one_of_whole_numbers(
     assert [id_ for (id_,) in pipe.rows("id")] == [1, 2, *new]
 
 
+def test_decimals_are_found_by_their_values_and_not_by_the_floats_that_are_stored(
+    shop: Callable[..., warm.Pipe],
+) -> None:
+    pipe = shop("CREATE TABLE t (id INT, n DECIMAL(10,2))", "INSERT INTO t VALUES (1, 0.5), (2, 0.8)")
+    pipe.run()
+    shop("INSERT INTO t VALUES (3, 0.1 + 0.7)")  # 0.7999999999999999
+    pipe.run()
+
+    assert pipe.rows("id", "n") == [(1, Decimal("0.50")), (2, Decimal("0.80")), (3, Decimal("0.80"))]
+
+
 def test_a_file_that_is_not_there_and_a_driver_that_is_not_are_told(
     shop: Callable[..., warm.Pipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:

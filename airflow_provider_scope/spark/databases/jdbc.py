@@ -214,16 +214,16 @@ def narrowed(session: Session, read: Callable[..., DataFrame], *, are_times_text
     """Leave out the rows before the start of the cursor, in the database if it compares as Spark does.
 
     :param read: Selects the rows; with ``pushes=True`` Spark may hand conditions to the database.
-    :param are_times_text: Whether the database stores times as text, as SQLite does.
+    :param are_times_text: Whether the database stores times as text, and decimals as floats, as SQLite does.
     """
     cursor, data = session.cursor, read(pushes=True)
     name = session.batch.column.lower()
     field = next((field for field in data.schema if field.name.lower() == name), None)
     kind = field.dataType.simpleString() if field else ""
     # Not for text, which databases compare by other rules than Spark; nor for times of SQLite, which are text
-    # too. And SQLite takes no infinite number in a condition.
+    # too, and its decimals, which are floats: 0.80 may be 0.7999999999999999. It takes no infinity.
     can_compare = not session.computes_column and (
-        (_NUMBER.fullmatch(kind) and not (are_times_text and kind in ("float", "double")))
+        (_NUMBER.fullmatch(kind) and not (are_times_text and not kind.endswith("int")))
         or (kind in ("date", "timestamp", "timestamp_ntz") and not are_times_text)
     )
     if field is None or not can_compare:
