@@ -54,19 +54,29 @@ def a_table_that_needs(feature: str, folder: Path) -> str:
         "typeWidening-preview",
         "v2Checkpoint",
         "vacuumProtocolCheck",
+        "variantShredding",
         "variantShredding-preview",
         "variantType",
         "variantType-preview",
     ],
 )
 def test_a_table_with_a_feature_for_readers_is_probed(feature, tmp_path):
-    """These are the features of Delta 4.4 for readers of tables that are named by their path."""
+    """These are the features of Delta 4.4 for readers, but for those of the next test."""
     state = probe(a_table_that_needs(feature, tmp_path), "pipeline", (None, -1), LocalStorage())
 
     assert (state.version, state.txn) == (0, 7)
 
 
-@pytest.mark.parametrize("feature", ["catalogManaged", "aFeatureOfTheFuture"])
+@pytest.mark.parametrize(
+    "feature",
+    [
+        "adaptiveMetadata-preview",
+        "catalogManaged",
+        "geospatial",
+        "redirectReaderWriter-preview",
+        "aFeatureOfTheFuture",
+    ],
+)
 def test_a_table_that_cannot_be_opened_is_an_error_and_never_a_missing_table(feature, tmp_path):
     with pytest.raises(TableUnreadableError, match="DROP FEATURE"):
         probe(a_table_that_needs(feature, tmp_path), "pipeline", (None, -1), LocalStorage())
