@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_scope.spark.commit import TRIES
 from airflow_provider_scope.specs import Replace
 from airflow_provider_scope.specs.write import for_plan, write_from
 from tests.docs.pages import DOCS, blocks, rows, section
@@ -94,3 +95,8 @@ def test_the_rows_of_the_page_are_those_of_the_table(
 def plain(row: dict[str, Any]) -> dict[str, Any]:
     """Return instants as the page has them: as days."""
     return {name: one.date() if isinstance(one, dt.datetime) else one for name, one in row.items()}
+
+
+def test_the_page_knows_how_often_a_batch_is_tried() -> None:
+    assert TRIES == 10
+    assert "After ten attempts the" in PAGE.read_text()
