@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_provider_scope.exceptions import TableUnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 def is_restore(operation: object) -> bool:
@@ -50,6 +50,15 @@ class DeltaCommit:
     def of(self, kind: str) -> list[Any]:
         """List the actions of one kind, such as ``"add"``, in their order."""
         return [action[kind] for action in self.actions if action.get(kind) is not None]
+
+
+def written_rows(metrics: Mapping[str, Any]) -> int | None:
+    """Return how many rows a WRITE of Spark's added, by its metrics; None if these do not tell.
+
+    Where it replaced a part of the table, Delta counts other rows of the same files as well: it copied them.
+    """
+    rows = metrics.get("numOutputRows")
+    return None if rows is None else int(rows) - int(metrics.get("numCopiedRows") or 0)
 
 
 class DamagedCommitError(ValueError):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
+from airflow_provider_scope.delta.commit import written_rows
 from airflow_provider_scope.delta.log import newest_commits, open_table, unreadable
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.expectations import RuleCount
@@ -159,10 +160,11 @@ def _committed(commits: Iterable[DeltaCommit], app_id: str) -> dict[int, Committ
 
 
 def _rows(metrics: dict[str, Any]) -> int | None:
-    """How many rows of the batch a commit wrote; a MERGE counts those that it copied as well."""
+    """How many rows of the batch a commit wrote; Delta counts those that it copied as well."""
     if _MERGE_METRICS["inserted"] in metrics:
         return sum(int(metrics.get(_MERGE_METRICS[name], 0)) for name in ("inserted", "updated"))
-    return _metric(metrics, "numOutputRows", "num_added_rows")
+    rows = written_rows(metrics)
+    return _metric(metrics, "num_added_rows") if rows is None else rows
 
 
 def _changes(batch_notes: dict[str, Any], metrics: dict[str, Any]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from delta import exceptions as delta_errors
 from pyspark.errors import AnalysisException
 
-from airflow_provider_scope.delta.commit import explaining_damage, parse, path_of
+from airflow_provider_scope.delta.commit import explaining_damage, parse, path_of, written_rows
 from airflow_provider_scope.exceptions import BatchNotInTableError, SchemaMismatchError, UnknownRowsError
 from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.records import notes
@@ -162,8 +162,7 @@ class DeltaLog:
 
     def written_rows(self, version: int) -> int | None:
         """Read how many rows a commit wrote; None if it does not say."""
-        rows = self._metrics(version).get("numOutputRows")
-        return None if rows is None else int(rows)
+        return written_rows(self._metrics(version))
 
     def growth(self, version: int) -> int | None:
         """Compute by how many rows a MERGE, or the table's first commit, made it larger; None of others."""
