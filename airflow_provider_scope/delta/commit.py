@@ -40,7 +40,8 @@ class DeltaCommit:
 
     @property
     def is_restore(self) -> bool:
-        return is_restore(self.operation)
+        """Whether the table's rows are earlier ones: a CLONE puts those of a copy there, and keeps the id."""
+        return is_restore(self.operation) or (self.operation == "CLONE" and self.version > 0)
 
     @property
     def metadata(self) -> dict[str, Any] | None:
