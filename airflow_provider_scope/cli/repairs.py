@@ -250,7 +250,9 @@ def _consequences_for_files(consequences: Consequences, checkpoint: str) -> list
         )
     restores = consequences.table.restores
     if restores and max(restores, key=lambda restore: restore.version).to_version is None:
-        lines.append("the RESTORE was to a time: it is not known which committed batches lost their rows")
+        lines.append(
+            "the RESTORE was to a time, or is a clone: it is unknown which committed batches lost their rows"
+        )
     for seq in consequences.open_rolled_back:
         lines.append(f"the files of the open batch {seq} count as new: the next run loads them")
     lines += [

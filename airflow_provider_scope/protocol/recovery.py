@@ -67,8 +67,9 @@ class Restored:
 
     version: int
     to_version: int | None
-    """None if the RESTORE was to a timestamp: Delta's log then does not tell the version. ``NO_VERSION`` if
-    the table was replaced, as by CREATE OR REPLACE TABLE: log and transactions stay, and no row does."""
+    """None if the RESTORE was to a timestamp, or is a CLONE: Delta's log then does not tell the version.
+    ``NO_VERSION`` if the table was replaced, as by CREATE OR REPLACE TABLE: log and transactions stay, and no
+    row does."""
 
 
 @dataclass(frozen=True, slots=True)

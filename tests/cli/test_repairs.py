@@ -370,7 +370,8 @@ def test_a_restore_to_a_time_leaves_open_which_rows_are_gone_and_that_is_told(de
     assert said.out == (
         "The table file:///table was restored (RESTORE at version 2; the newest record says none).\n"
         "The table is at version 2. To accept it as it is means:\n"
-        "- the RESTORE was to a time: it is not known which committed batches lost their rows\n" + ADD_YES
+        "- the RESTORE was to a time, or is a clone: it is unknown which committed batches lost their rows\n"
+        + ADD_YES
     )
 
 
