@@ -20,6 +20,8 @@ _STATE = re.compile(r"SQLSTATE: (\w{5})\b")
 _OF_SQL = ("0A", "21", "22", "23", "42", "44", "P0")
 """First characters of the states that the same SELECT reaches on the same rows each time: data, constraints,
 syntax."""
+_OF_A_ROW = "DeltaInvariantViolationException"
+"""Of a row that the table does not allow, such as by a CHECK: the texts of Delta's errors have no state."""
 _NO_PATH = "42K03"
 _OF_A_SETTING = re.compile(
     r"\[(INVALID_CONF_VALUE|INVALID_DRIVER_MEMORY|INVALID_EXECUTOR_MEMORY|CANNOT_MODIFY_CONFIG)"
@@ -63,7 +65,7 @@ def kind_of(text: str) -> Kind:
     state = states[-1] if states else ""
     if state == _NO_PATH:
         return "not seen"
-    if state.startswith(_OF_SQL):
+    if state.startswith(_OF_SQL) or _OF_A_ROW in text:
         return "sql"
     return "setting" if _LIKE_A_SETTING.search(text) and _OF_A_JOB not in text else "passing"
 

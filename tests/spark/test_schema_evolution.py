@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.exceptions import InputError, SchemaMismatchError
+from airflow_provider_scope.exceptions import InputError, SchemaMismatchError, SqlError
 from airflow_provider_scope.spark.target import Target
 
 pytestmark = pytest.mark.spark
@@ -566,6 +566,7 @@ def test_a_check_constraint_is_kept_and_its_column_is_not_widened(bench):
         sql="SELECT CAST(n AS int) AS n, c FROM @data",
         **WIDEN,
     )
+    assert isinstance(error, SqlError)
     assert "CHECK constraint small (n < 10) violated" in error.what
     error = bench.failure(bench.batch(1, bench.parquet("c.parquet", n=[4])), **WIDEN)
     assert "n has data type INT and cannot be altered to data type BIGINT" in error.what

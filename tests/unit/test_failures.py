@@ -21,7 +21,7 @@ JOB = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0
         ),
         ("[USER_RAISED_EXCEPTION] no\nSQLSTATE: P0001", "sql"),
         ("[DELTA_REPLACE_WHERE_MISMATCH] Written data does not conform\nSQLSTATE: 44000", "sql"),
-        ("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint SQLSTATE: 23001", "sql"),
+        ("[TASK_WRITE_FAILED] SQLSTATE: 58030\nDeltaInvariantViolationException: [DELTA_VIOLATE_…]", "sql"),
         ("[INVALID_PARAMETER_VALUE.CHARSET] but got klingon. SQLSTATE: 22023", "sql"),
         ("[INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'many' is invalid. SQLSTATE: 22022", "setting"),
         (
