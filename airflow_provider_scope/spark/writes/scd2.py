@@ -234,7 +234,7 @@ def _write_events(batch: Batch, commit: Commit, rule: Scd2, sequence_by: str) ->
             return plain.write(load.with_rows(history.with_windows(history.events(rows))), commit)
         if not load.keys.rows:
             return plain.write(batch, commit)
-        check_stored_keys(load, commit, {"merge_key": rule.merge_key})
+        check_stored_keys(load, commit, keys)
         try:
             with naming_ties(load, sequence_by):
                 return commit.execute(lambda session: history.merge(Merge(session, load), rows))
