@@ -45,6 +45,8 @@ _CONFLICTS = (  # Delta's Python has them side by side: none is below DeltaConcu
     delta_errors.MetadataChangedException,
     delta_errors.ProtocolChangedException,
 )
+OF_OWN_TABLES = {"delta.columnMapping.mode": "none", "delta.enableDeletionVectors": "false"}
+"""Of tables beside the target, whatever the defaults of a session: commands read their files as they are."""
 _LOOK_BACK = 20
 """How many commits are searched for the newest transaction before Delta reconstructs the table's state."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta.write_rules import TOMBSTONES
+from airflow_provider_scope.spark.commit import OF_OWN_TABLES
 from airflow_provider_scope.spark.structs import to_struct
 from airflow_provider_scope.sql import literal
 
@@ -84,5 +85,5 @@ class Tombstones:
         writer = rows.select(*_COLUMNS).write.format("delta").mode("overwrite")
         writer = writer.option("partitionOverwriteMode", "static")
         # A batch adds one small file: Delta itself brings many of them together.
-        writer = writer.option("delta.autoOptimize.autoCompact", "true")
+        writer = writer.options(**{**OF_OWN_TABLES, "delta.autoOptimize.autoCompact": "true"})
         self.log.save(writer.option("replaceWhere", where))

@@ -16,10 +16,13 @@ from py4j.java_gateway import get_field, set_field
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.cli.inspection import read_quarantine
+from airflow_provider_scope.delta.log import read_table
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError, BatchNotInTableError, InputError
 from airflow_provider_scope.spark.files.quarantine import COLUMNS, Quarantine
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.target import Target
+from airflow_provider_scope.specs import Merge
+from airflow_provider_scope.specs.write import for_plan
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.spark.quarantined_orders import ASIDE, HEADER, ORDERS, aside, commit_says, killed, orders
 from tests.spark.reading_cases import STRAY_QUOTE
@@ -411,6 +414,27 @@ def test_what_a_try_believed_dead_puts_aside_meanwhile_does_not_count(bench, mon
 
     assert puts == [1]
     assert [row["rule"] for row in aside(bench)] == ["nr is not int"]
+
+
+def test_commands_read_the_tables_of_a_session_whose_tables_have_column_mapping_and_vectors(bench):
+    defaults = {"columnMapping.mode": "name", "enableDeletionVectors": "true"}
+    defaults = {
+        f"spark.databricks.delta.properties.defaults.{name}": value for name, value in defaults.items()
+    }
+    of_both = bench.batch(0, bench.text("a.csv", BAD + "y,c,1.00,2026-01-01\n"))
+    merged = f"{bench.plan.table}_merged"
+    write = for_plan(Merge(primary_key="id", sequence_by="at", hard_delete="gone"))
+    deletes = bench.parquet("b.parquet", id=[1, 2], at=[1, 1], gone=[True, True])
+    with with_settings(bench.spark, defaults):
+        bench.run(bench.batch(0, deletes), table=merged, write=write)
+        bench.run(of_both, **orders())
+    place = f"{bench.plan.table}_quarantine"
+    bench.spark.sql(f"DELETE FROM delta.`{place}` WHERE raw LIKE '%\"y\"%'")
+
+    (file,) = read_quarantine(place, LocalStorage(), bench.plan.pipeline)
+    assert file.records == 1
+    parts = read_table(f"{merged}/_tombstones", LocalStorage(), ["batch"])
+    assert [row["batch"] for part in parts for row in part.to_pylist()] == [0, 0]
 
 
 def test_another_table_in_the_place_of_the_quarantine_is_refused(bench):

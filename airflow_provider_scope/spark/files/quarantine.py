@@ -21,7 +21,7 @@ from airflow_provider_scope.expectations import LEVEL_HINT
 from airflow_provider_scope.protocol.bad_records import FILES, RECORDS, ROWS, Quarantined
 from airflow_provider_scope.sources.files.spec import RESCUED_PATH
 from airflow_provider_scope.spark import storage, user_sql
-from airflow_provider_scope.spark.commit import ConcurrentCommitError, DeltaLog, conflicts
+from airflow_provider_scope.spark.commit import OF_OWN_TABLES, ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.files import reading, text_files
 from airflow_provider_scope.spark.files.formats import (
     NUMBER,
@@ -128,6 +128,7 @@ class Quarantine:
             writer = (
                 rows.select(*COLUMNS)
                 .write.format("delta")
+                .options(**OF_OWN_TABLES)
                 .option("txnAppId", self._app_id)
                 .option("txnVersion", str(entry.seq * _TRIES_OF_A_BATCH + number))
             )
