@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _INVALID_NAMES = "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
 """Delta's error condition for column names that a table without column mapping cannot have."""
+_APPEND_ONLY = "DELTA_CANNOT_MODIFY_APPEND_ONLY"
 _INVALID_CHARACTERS = frozenset(" ,;{}()\n\t=")
 _NO_TYPES = (
     "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE",
@@ -262,7 +263,8 @@ def _convert(value: Column, source: Kind, target: Kind) -> Column:
 def naming_unfit_columns(rows: DataFrame, table: str) -> Iterator[None]:
     """Name the columns that Delta refuses before it writes: by their names, or by their types.
 
-    :raises InputError: In place of Delta's error, which does not say how the columns can be changed.
+    :raises InputError: In place of Delta's error, which does not say how the columns can be changed. Also if
+        the table takes no other rows than new ones.
     """
     try:
         yield
@@ -272,6 +274,12 @@ def naming_unfit_columns(rows: DataFrame, table: str) -> Iterator[None]:
             refusal = _invalid_names(rows.schema)
         elif condition in _NO_TYPES:
             refusal = _types_of_no_table(rows.schema)
+        elif condition == _APPEND_ONLY:
+            statement = f"ALTER TABLE delta.{quoted(table)} UNSET TBLPROPERTIES ('delta.appendOnly')"
+            refusal = (
+                "rows changed or removed: it has delta.appendOnly.",
+                f"use write='append'; or {statement}",
+            )
         if refusal is None:
             raise
         problem, advice = refusal

@@ -202,6 +202,18 @@ def test_properties_are_set_when_the_table_is_made_and_when_they_change(bench):
     assert bench.version() == before + 1
 
 
+def test_a_table_for_appends_alone_is_named_with_the_way_out(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), properties={"delta.appendOnly": "true"})
+    entry = bench.batch(1, bench.parquet("b.parquet", a=[1]), mode="overwrite", where="a = 1")
+
+    error = bench.failure(entry)
+
+    assert isinstance(error, InputError)
+    assert "cannot have rows changed or removed: it has delta.appendOnly" in error.what
+    bench.spark.sql(error.do.partition("or ")[2])
+    bench.run(entry)
+
+
 def test_properties_that_become_a_part_of_the_protocol_are_set_once(bench):
     made = {"delta.feature.appendOnly": "supported", "delta.minWriterVersion": "7"}
     bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), properties=made)
