@@ -186,6 +186,10 @@ class MicroBatchExecution:
         view.check(is_void=request.replaces_table)
         if view.newest:
             self._check_kind(view.newest)
+        if not request.replaces_table:  # else they are superseded
+            self._check_open(view)
+
+    def _check_open(self, view: LogView) -> None:
         for entry in view.open:
             self._check_kind(entry)
             self.source.check(entry)
@@ -302,6 +306,7 @@ class MicroBatchExecution:
         self._commit(already_there=True)
         request, view = self.request, self.view
         open_batches = view.open
+        self._check_open(view)
         if not open_batches or view.pipeline is None:
             return
         if open_batches[0].overwrites_table and view.table.identity:

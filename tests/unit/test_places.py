@@ -13,14 +13,16 @@ from airflow.sdk import DAG, task
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.engines import assembly, places
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import CheckpointCorruptError, InputError, StorageError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.protocol.derived import SeenFiles, rows_of
 from airflow_provider_scope.sources.files.discovery import Rules, check_names
 from airflow_provider_scope.specs.ingest import ingest_from
-from airflow_provider_scope.values import FileEntry
+from airflow_provider_scope.values import FileEntry, Window
 from tests.crash.world import NOW_MS, DeltaWorld
 from tests.support import values
+from tests.support.delta_engine import DeltaEngine
+from tests.support.faulty_storage import open_gate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -253,6 +255,39 @@ def test_a_root_under_another_name_is_refused_and_the_ways_on_are_named(world):
     for way in ("`roots`", "starting_timestamp", "full_refresh=True"):
         assert way in caught.value.do
     assert isinstance(world.plan().error, InputError)
+
+
+class Dead(DeltaEngine):
+    def run(self, *_: Any) -> None:
+        raise StorageError("the disk is away")
+
+
+def test_a_full_refresh_replaces_an_open_batch_whose_root_has_another_name_now(world):
+    roots, world.roots = world.roots, (world.root,)
+    world.drop("c.parquet", 40, ids=1)
+    with pytest.raises(StorageError):
+        world.run(engine=Dead(open_gate))
+    world.roots = roots
+    with pytest.raises(CheckpointCorruptError, match=r"names .*/landing/c\.parquet, which is not below"):
+        world.run()
+    report = world.run(refresh=True)
+
+    assert report.superseded == (1,)
+    assert world.files() == ["mount/2013/a.parquet", "mount/b.parquet", "mount/c.parquet"]
+
+
+def test_an_interval_is_told_the_way_on_that_it_has(tmp_path):
+    """It has no starting_timestamp, and no full refresh."""
+    made = Elsewhere(tmp_path).of(Window(NOW_MS - 90_000, NOW_MS - 30_000))
+    made.drop("a.parquet", 60, ids=1)
+    made.run()
+    (tmp_path / "mount").symlink_to(tmp_path / "landing")
+    made.roots = (f"file://{tmp_path}/mount",)
+    with pytest.raises(InputError, match="another name") as caught:
+        made.run()
+
+    assert "starting_timestamp" not in caught.value.do
+    assert f"move the folder {made.checkpoint} away" in caught.value.do
 
 
 def test_one_of_several_roots_under_another_name_is_refused(world, tmp_path):

@@ -13,6 +13,7 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.exceptions import InputError, SourceFileChangedError
+from airflow_provider_scope.protocol.recovery import load_again
 from airflow_provider_scope.protocol.seen import (
     LISTED_AT_ONCE,
     NAMED_AT_MOST,
@@ -364,7 +365,10 @@ def _same_content(
 
 
 def check_names(
-    new: Sequence[FileEntry], elsewhere: Iterable[tuple[str, Status]], roots: Sequence[str]
+    new: Sequence[FileEntry],
+    elsewhere: Iterable[tuple[str, Status]],
+    roots: Sequence[str],
+    checkpoint: str = "",
 ) -> None:
     """Refuse files that were loaded under another name, from outside of the roots that are named now.
 
@@ -374,6 +378,7 @@ def check_names(
 
     :param new: Files that would be loaded.
     :param elsewhere: Files that were, and lie below none of the roots.
+    :param checkpoint: The folder of the log, which tells whether it is an interval's.
     :raises InputError: A new file has the size and time of one that was loaded from elsewhere.
     """
     for path, file in _same_content(new, elsewhere) if new else ():
@@ -383,9 +388,12 @@ def check_names(
                 f"{printable(path)} has the same size and time, and is not below any of the current "
                 f"roots ({', '.join(roots)}). Its rows would be in the table twice.",
                 kept="the table and all records; nothing was written",
-                do="name the folder in `roots` as before. To continue with the new name, set "
-                "starting_timestamp to a time after the loaded files. Or run once with "
-                "full_refresh=True, which loads all files under their new names and replaces all rows",
+                do="name the folder in `roots` as before. To continue with the new name, "
+                + load_again(
+                    checkpoint,
+                    "set starting_timestamp to a time after the loaded files. Or run once with "
+                    "full_refresh=True, which loads all files under their new names and replaces all rows",
+                ),
             )
 
 

@@ -215,7 +215,7 @@ class Files(Source):
         if newest and not history:
             loaded = History()
             loaded.update(newest.audited)
-        discovery.check_names(new, loaded.outside(self.roots), self.roots)
+        discovery.check_names(new, loaded.outside(self.roots), self.roots, self.log.location)
         report.left_out = tally
         report.already_loaded = report.matched - len(new) - sum(tally.counts.values())
         return PendingFiles(self, new, highest)
