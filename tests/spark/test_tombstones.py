@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -131,6 +131,19 @@ def test_a_refusal_after_the_deletes_were_written_leaves_the_table_as_it_was(ben
 
     assert isinstance(error, MergeKeyError)
     assert stored(bench, "id", "at") == [(1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(("column", "value"), [("rev", 2), ("day", date(2026, 1, 2))])
+def test_a_delete_says_nothing_once_rows_are_ordered_by_another_column(
+    bench: Bench, column: str, value: Any
+) -> None:
+    days = [date(2026, 1, 1)] * 2
+    load(bench, 0, WRITE, id=[1, 2], at=[9, 9], rev=[1, 1], day=days, gone=[True, False])
+    write = {**WRITE, "sequence_by": column}
+    row = {"at": [9], "rev": [1], "day": days[:1], "gone": [False], column: [value]}
+    load(bench, 1, write, id=[1], **row)
+
+    assert stored(bench, "id", column) == [(1, value), (2, days[0] if column == "day" else 1)]
 
 
 def test_a_refresh_starts_over(bench: Bench) -> None:

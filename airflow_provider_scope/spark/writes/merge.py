@@ -374,7 +374,8 @@ def _without_deleted(
     batch, (sequence,) = load.batch, load.columns("sequence_by", [rule.sequence_by or ""])
     tombstones = Tombstones.of(commit.log, commit.number)
     positions = [int(column[1:]) for column in load.columns("primary_key", rule.primary_key)]
-    rows = rows.withColumn("key", load.content(positions))
+    # Values of another column, by which rows were ordered before, say nothing about those of this one.
+    rows = rows.withColumn("key", F.concat(load.content(positions), F.lit(f" {load.name(sequence).lower()}")))
     text = as_text(F.col(sequence), load.kind(sequence)).alias("sequence")
     deleted = rows.where("flag").select("key", text)
     tombstones.put(
@@ -386,7 +387,7 @@ def _without_deleted(
     stored = tombstones.read()
     if stored is None:
         return rows.drop("key")
-    newest = F.max(F.col("sequence").cast(load.kind(sequence)))
+    newest = F.max(F.col("sequence").try_cast(load.kind(sequence)))
     rows = rows.join(stored.groupBy("key").agg(newest.alias("deleted")), "key", "left")
     is_older = ~F.col("flag") & (F.col(sequence) <= F.col("deleted"))
     return rows.where(~F.coalesce(is_older, F.lit(col=False))).drop("key", "deleted")
