@@ -196,6 +196,17 @@ def test_ranges_of_two_columns_are_told_apart_and_a_column_has_any_letter_case(s
     assert pipe.rows("a") == [(1,), (2,), (9,)]
 
 
+def test_an_interval_that_was_loaded_by_another_column_is_not_added_again(source: Source) -> None:
+    source.add(created=[1, 2], updated=[2, 4000])
+    hour = Window(0, 3_600_000)
+    source.pipe("created").run(window=hour, max_batches_per_run=None)
+    pipe = source.pipe("updated")
+    again = pipe.run(window=hour, max_batches_per_run=None)
+
+    assert (pipe.rows("created"), again.batches) == ([(1,), (2,)], [])
+    assert "loaded before" in again.why_nothing()
+
+
 def test_an_interval_is_not_added_to_rows_of_others(source: Source) -> None:
     source.add(n=[0, 10])
     pipe = source.pipe()

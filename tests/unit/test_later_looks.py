@@ -41,3 +41,18 @@ def test_a_version_that_another_run_loaded_meanwhile_is_no_other_table(
     else:
         with pytest.raises(CursorError, match="is not the one that was loaded before"):
             source.pending(view, RunReport(roots=(), now_ms=0), refresh=False)
+
+
+def test_a_table_that_had_a_name_in_a_catalog_is_read_on_by_its_folder(tmp_path: Path) -> None:
+    table = str(tmp_path / "source")
+    write_deltalake(table, pa.table({"id": [1, 2]}))
+    spec = TableSource(table=f"file://{table}", cursor=Cursor(column="id"))
+    source = CursorRows(spec=spec, log=LOG, storage=LocalStorage())
+    state = CursorState(column="id", kind="bigint", last="1").encode()
+    view: Any = SimpleNamespace(next_seq=0, state=state, overwrite_start=None)
+    report = RunReport(roots=(), now_ms=0)
+    source.discover(None, view, report)  # type: ignore[arg-type]
+    batch = source.pending(view, report, refresh=False).cut()
+
+    assert batch
+    assert (batch.before, batch.version) == (state, 0)

@@ -306,10 +306,15 @@ class CursorRows(Source):
         return any(_counts(self.log, seq) for seq in of_range)
 
     def _slices(self, view: LogView, begin: int) -> Iterator[tuple[int, CursorSlice]]:
-        """Return the slices of this column in the log entries from ``begin`` on, the newest first."""
+        """Return the slices of this column in the log entries from ``begin`` on, the newest first.
+
+        Of an interval those of all columns: it was loaded, by whatever column.
+        """
         for seq in range(view.next_seq - 1, begin - 1, -1):
             logged = self.log.offset(seq).slice
-            if isinstance(logged, CursorSlice) and logged.column.lower() == self.column.lower():
+            if isinstance(logged, CursorSlice) and (
+                self.window or logged.column.lower() == self.column.lower()
+            ):
                 yield seq, logged
 
     def _range(self) -> tuple[str | None, str | None]:
@@ -320,7 +325,8 @@ class CursorRows(Source):
 
     def _check_same(self, state: CursorState) -> None:
         table_id, version = self.newest.id, self.newest.version
-        if state.source == table_id and (state.version or 0) <= (version or 0):
+        # Of a table that was read by a name in a catalog, no id is known.
+        if state.source in (None, table_id) and (state.version or 0) <= (version or 0):
             return
         raise CursorError(
             f"The table {self.table} is not the one that was loaded before: its id is {table_id}, version "
