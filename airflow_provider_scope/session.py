@@ -388,7 +388,7 @@ class _Session(Engine):
         cursor_slice = CursorSlice(self._before(table), cursor.column, first, end, None, None)
         folder = f"{self.log.location}/boundary/{seq}"
         source = TableSource(table=self.log.location, cursor=cursor)
-        return Reading(self.spark, source, cursor_slice, folder, self.rows)
+        return Reading(self.spark, source, cursor_slice, folder, self.rows, checkpoint=self.log.location)
 
     def _before(self, table: str) -> str | None:
         return None if self.forgets else _text_of_state(self.log, table)

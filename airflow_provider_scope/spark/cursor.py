@@ -109,7 +109,10 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
                 data = _filtered(target.spark, source, until_read.enter_context(opened), entry.seq)
             else:
                 data = rows()
-            reading = Reading(target.spark, source, cursor_slice, folder, data, is_repeatable=is_repeatable)
+            places = {} if plan.reads_only else {"checkpoint": plan.checkpoint}
+            reading = Reading(
+                target.spark, source, cursor_slice, folder, data, is_repeatable=is_repeatable, **places
+            )
             new = reading.held(stack)
         if new.notice:
             emit(event="notice", seq=entry.seq, message=new.notice)
@@ -158,6 +161,7 @@ class Reading:
 
     :param folder: Where a boundary is kept that is too large for the state; a UUID is put after it.
     :param data: The rows of the source.
+    :param checkpoint: Where the folders of earlier batches are; None: where their states say.
     :param is_repeatable: Whether these are the same whenever they are read. Else they are read once and held.
     """
 
@@ -169,18 +173,15 @@ class Reading:
         folder: str,
         data: DataFrame,
         *,
+        checkpoint: str | None = None,
         is_repeatable: bool = False,
     ) -> None:
-        self.is_repeatable = is_repeatable
-        self.spark = spark
-        self.data = data
-        self.cursor_slice = cursor_slice
-        self.folder = folder
-        self.max_rows = source.max_rows_per_batch
-        self.is_of_database = isinstance(source, JdbcSource)
+        self.spark, self.data, self.folder = spark, data, folder
+        self.cursor_slice, self.is_repeatable = cursor_slice, is_repeatable
+        self.max_rows, self.is_of_database = source.max_rows_per_batch, isinstance(source, JdbcSource)
         self.cursor = replace(source.cursor, column=self.cursor_slice.column)
         self.value, self.kind = column_of(data, self.cursor.column)
-        before = cursor_state.decode(cursor_slice.before, "the log")
+        before = cursor_state.decode(cursor_slice.before, "the log", checkpoint)
         self.end = Bound.decode(self.cursor_slice.end) if self.cursor_slice.end else None
         self.first = Bound.decode(self.cursor_slice.first) if self.cursor_slice.first else None
         # A range is loaded whatever was loaded before.
@@ -202,9 +203,8 @@ class Reading:
             cursor_state.check_group_kind(self.cursor.per, self.group_kind, self.before)
             self.group = F.coalesce(F.concat(F.lit("="), group.cast("string")), self.group)
         if not delta_commit.are_exact(self.kind):
-            # By statistics that are rounded or cut, Delta would leave files out whose rows are new. It does
-            # not look at them for a value that is computed; see `_near`. Not by a sign: Spark's minus keeps
-            # 34 digits of a decimal.
+            # By statistics that are rounded or cut, Delta would leave out files with new rows. It looks at
+            # none for a value that is computed; see `_near`. Spark's minus keeps 34 digits of a decimal.
             self.value = F.greatest(self.value, self.value)
         self.is_missing = self.stored.isNull()
         texts = ((self.cursor.column, self.kind, self.stored), (self.cursor.per, self.group_kind, self.group))
@@ -311,8 +311,9 @@ class Reading:
 
     def _from(self, rows: DataFrame, start: Limit | None) -> DataFrame:
         if start is not None:
-            # A range was logged with its ends; the start of other loads is as the user wrote it now.
-            side = (self.first.side if self.first else "") if self.end else self.cursor.range_start
+            # The first value was logged; loads that go on from a last one begin as the user wrote it now.
+            is_first = self.end or not self.before.reached
+            side = (self.first.side if self.first else "") if is_first else self.cursor.range_start
             is_from = self._is_beyond(start) if side == "open" else self._is_from(start)
             if isinstance(start, str):
                 is_from &= self._near(start, is_start=True)

@@ -129,7 +129,8 @@ def column_of(data: DataFrame, path: str, argument: str = "column") -> tuple[Col
             raise CursorError(
                 f"cursor.{argument} is {path!r}, and there is no such column: {', '.join(data.columns)}.",
                 kept=NO_ROW_WRITTEN,
-                do="correct it in the Dag file, and abandon the batch with `airflow scope abandon`",
+                do="correct it in the Dag file, and abandon the batch with `airflow scope abandon`; or, if "
+                "the source renamed it, give it its old name in pre_filter_sql or `query`",
             )
         value = value.getField(field.name) if depth else F.col(quoted(field.name))
         kind = field.dataType

@@ -22,6 +22,7 @@ from airflow_provider_scope.exceptions import (
     UnknownRowsError,
 )
 from airflow_provider_scope.protocol import repair, vacuum
+from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.spark import settings as core_settings
 from airflow_provider_scope.spark.cursor import Reading
@@ -344,6 +345,54 @@ def test_a_batch_that_died_reads_the_version_that_it_was_logged_with(
 
     assert [batch.record.rows for batch in report.batches] == [2, 1]
     assert pipe.rows("n") == [(1,), (2,), (9,)]
+
+
+@pytest.mark.parametrize(("before", "now"), [("open", "closed"), ("closed", "open")])
+def test_a_first_batch_that_died_begins_as_it_was_logged(
+    source: Source, monkeypatch: pytest.MonkeyPatch, before: str, now: str
+) -> None:
+    """Of whole numbers, a value and more and the one before it and no more are the same."""
+    source.add(n=[1, 2, 3])
+    first = {"open": 1, "closed": 2}
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise StorageError("the disk is away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Reading, "held", dies)
+        with pytest.raises(StorageError):
+            source.pipe(initial_value=first[before], range_start=before).run()
+    pipe = source.pipe(initial_value=first[now], range_start=now)
+    pipe.run()
+
+    assert pipe.rows("n") == [(2,), (3,)]
+
+
+def test_a_cursor_that_the_source_renamed_goes_on_by_its_old_name(source: Source) -> None:
+    source.add(n=[1, 2])
+    pipe = source.pipe()
+    pipe.run()
+    renamed = pa.table({"m": [1, 2, 3]})
+    write_deltalake(str(source.path), renamed, mode="overwrite", schema_mode="overwrite")
+    for column, problem in (("m", "'n'.*'m'"), ("n", "no such column: m")):
+        with pytest.raises(CursorError, match=problem) as caught:
+            source.pipe(column).run()
+        assert "name in pre_filter_sql or `query`" in caught.value.do
+    source.pipe(pre_filter_sql="SELECT m AS n FROM @data").run()
+
+    assert pipe.rows("n") == [(1,), (2,), (3,)]
+
+
+def test_the_rows_of_a_large_boundary_are_known_when_the_table_was_moved(source: Source) -> None:
+    ids = [*range(cursor_state.MOST_BOUNDARY_ROWS + 1)]
+    source.add(n=[1] * len(ids), id=ids)
+    pipe = source.pipe()
+    pipe.run()
+    pipe.table = pipe.table.rename(source.folder / "moved")
+    source.add(n=[1], id=[-1])
+    pipe.run()
+
+    assert pipe.rows("id") == sorted(((i,) for i in (-1, *ids)), key=repr)
 
 
 def test_a_version_that_was_vacuumed_is_given_up_and_the_next_batch_begins_at_the_same_state(

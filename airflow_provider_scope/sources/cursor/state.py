@@ -115,10 +115,11 @@ class CursorState:
         return json.dumps(fields, ensure_ascii=False, sort_keys=True)
 
 
-def decode(text: str | None, where: str) -> CursorState | None:
+def decode(text: str | None, where: str, checkpoint: str | None = None) -> CursorState | None:
     """Read a state; None if there is none.
 
     :param where: What errors name as its place.
+    :param checkpoint: Where the folder of its rows is now: it may have been moved. None: where it was.
     :raises CheckpointCorruptError: It is no state of a cursor.
     """
     if text is None:
@@ -129,6 +130,8 @@ def decode(text: str | None, where: str) -> CursorState | None:
             (str(at), str(row), int(n)) for at, row, n in value.get("boundary_rows", ())
         )
         value["columns"] = tuple(map(str, value.get("columns", ())))
+        if checkpoint and (folder := value.get("boundary_folder")):
+            value["boundary_folder"] = f"{checkpoint}/boundary/{folder.rpartition('/')[2]}"
         value["groups"] = tuple(
             Group(str(key), str(last), None if since is None else str(since))
             for key, last, since in value.get("groups", ())
@@ -154,6 +157,7 @@ def check_column(state: CursorState | None, cursor: Cursor, where: str) -> None:
             f"The last value in {where} belongs to the column {state.column!r}, and cursor.column is now "
             f"{cursor.column!r}: it is not known which of its values are loaded.",
             f"cursor.column to {state.column!r}",
+            " (if the source renamed it, give it this name in pre_filter_sql or `query`)",
         )
     if state.func and state.func != cursor.last_value_func:
         raise _other_setting(
@@ -169,15 +173,16 @@ def check_column(state: CursorState | None, cursor: Cursor, where: str) -> None:
         )
 
 
-def _other_setting(message: str, before: str) -> CursorError:
+def _other_setting(message: str, before: str, hint: str = "") -> CursorError:
     """Make the error for a cursor that is not the one of the state.
 
     :param before: The setting of the state.
+    :param hint: How that can be possible.
     """
     return CursorError(
         message,
         kept="the table and all records; nothing was written",
-        do=f"set {before} again; or run the task once with full_refresh=True",
+        do=f"set {before} again{hint}; or run the task once with full_refresh=True",
     )
 
 
