@@ -194,16 +194,17 @@ def compared_by(cursor: Cursor) -> str:
 
 
 def recreated(table: str, present: str | None, source: str | None) -> CursorError:
-    """Return the error for a batch of a table that was dropped and created again.
+    """Return the error for a batch of another table, or of one that was dropped and created again.
 
     :param present: The id of the table that is there now.
     :param source: The id of the batch's table.
     """
     return CursorError(
-        f"The table {table} was dropped and recreated: its id is {present}, and the batch is of {source}.",
+        f"The table {table} is not the one of the batch: its id is {present}, and the batch is of {source}.",
         kept=NO_ROW_WRITTEN,
-        do="bring the table back; or abandon the batch with `airflow scope abandon`, and run the task "
-        "once with full_refresh=True",
+        do="name the table of before in the source, or bring it back if it was dropped and recreated; or "
+        "abandon the batch with `airflow scope abandon`, and run the task once with full_refresh=True; of an "
+        "interval, clear its run",
     )
 
 
