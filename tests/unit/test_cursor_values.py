@@ -209,6 +209,8 @@ def test_lag_never_goes_below_the_initial_value() -> None:
     assert cursor_state.start_of(rule(30, "min"), state, "int", Bound("number", "15")) == "15"
     assert cursor_state.start_of(rule(3), None, "int", Bound("number", "5")) == "5"
     assert cursor_state.start_of(rule(), state, "int", Bound("number", "50")) == "10"
+    assert cursor_state.start_of(rule(3), state, "int", Bound("number", "50")) == "10"
+    assert cursor_state.start_of(rule(3, "min"), state, "int", Bound("number", "5")) == "10"
     # An initial value that no load needs any more stops none, whatever its type.
     assert cursor_state.start_of(rule(), state, "int", Bound("number", "0.5")) == "10"
 

@@ -392,15 +392,14 @@ def start_of(
     first = None if initial is None else value_of("initial_value", initial, kind)
     if reached is None or reached.last is None:
         return first
-    start = _shifted(reached.last, kind, cursor)
-    if (
-        cursor.dedup_key != ()
-        and reached.since is not None
-        and is_beyond(reached.since, start, kind, cursor.last_value_func)
-    ):
+    start, func = _shifted(reached.last, kind, cursor), cursor.last_value_func
+    known = None if cursor.dedup_key == () else reached.since
+    if known is not None and is_beyond(known, start, kind, func):
         # The lag was shorter before: of rows before that nobody knows which are loaded.
-        start = reached.since
-    return start if first is None or is_beyond(start, first, kind, cursor.last_value_func) else first
+        start = known
+    if first is None or is_beyond(start, first, kind, func):
+        return start
+    return reached.last if is_beyond(first, reached.last, kind, func) else first  # it was raised since
 
 
 def moved(
