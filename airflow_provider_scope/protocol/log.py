@@ -99,7 +99,16 @@ class CheckpointLog:
         """Create ``pipeline.json`` for the table as it is now; give the one that is there.
 
         :param pipeline: Its UUID, if it is this call that creates it.
+        :raises InputError: A stream of Spark has its checkpoint there: its batches have such names, too.
         """
+        if self.storage.read(self._path("metadata")) is not None:
+            raise InputError(
+                f"The checkpoint {self.location} is that of a stream of Spark, whose records would be mixed "
+                "with those of this pipeline.",
+                kept="everything; nothing was written",
+                do="set checkpoint=Checkpoint(location=…) to another folder; or move the stream's checkpoint "
+                "to another folder, and set its checkpointLocation to that",
+            )
         version = table.version if table.identity else None
         return self.put_pipeline(Pipeline(pipeline=pipeline, table=table.identity, table_version=version))
 

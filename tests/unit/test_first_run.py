@@ -10,6 +10,7 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_provider_scope.exceptions import (
+    InputError,
     ScopeProviderError,
     SourceFileGoneError,
     TableRestoredError,
@@ -92,6 +93,22 @@ def test_rows_that_came_twice_is_what_that_prevents(tmp_path):
         world.run()
 
     assert files_of(world) == ["a.parquet"] * 2
+
+
+def test_the_checkpoint_of_a_stream_of_spark_is_refused(tmp_path):
+    """Its ``offsets/``, ``commits/`` and ``sources/0/`` are called as ours, and each run failed at them."""
+    world = DeltaWorld(tmp_path)
+    world.drop("a.parquet", 60)
+    files = ("metadata", "offsets/0", "commits/0", "sources/0/0")
+    for name in files:
+        (tmp_path / "table/_checkpoint" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "table/_checkpoint" / name).write_text("{}")
+
+    with pytest.raises(InputError, match="is that of a stream of Spark"):
+        world.run()
+
+    assert not world.rows()
+    assert sum(path.is_file() for path in (tmp_path / "table").rglob("*")) == len(files)
 
 
 def test_a_table_without_rows_is_begun(tmp_path):
