@@ -128,6 +128,10 @@ CSV: dict[str, tuple[dict[str, bytes | str], dict[str, Any]]] = {
         {"a.csv": "id,name\n1,x\n", "b.csv": "id,name,more\n2,y,z\n"},
         {"options": HEADER, "schema_evolution": "add"},
     ),
+    "hardly a name that all files have": (
+        {"a.csv": "id,price\n1,0.5\n", "b.csv": "nr,total\n2,1.5\n", "c.csv": "id,total\n"},
+        {"options": HEADER, "schema_evolution": "add"},
+    ),
     "blanks and capitals in names": (
         {"a.csv": "ID,unit price\n1,x\n"},
         {"options": HEADER, "properties": MAPPED},

@@ -287,10 +287,9 @@ def _csv(storage: Storage, files: Sequence[FileEntry]) -> Content:
     for file, sample in csv_samples.items():
         if not sample.is_mostly_even:
             raise _unreadable(file, "most of its records have another number of fields than the first")
-    headers = list(dict.fromkeys(sample.first for sample in csv_samples.values()))
-    has_header = samples.are_headers(headers, [sample.looks_like_header for sample in csv_samples.values()])
+    has_header = samples.are_headers(csv_samples.values())
     names = _header_names(csv_samples) if has_header else []
-    is_varied = has_header and len(headers) > 1
+    is_varied = has_header and len({sample.first for sample in csv_samples.values()}) > 1
     uneven = [(sample.uneven, base_name(file.path)) for file, sample in csv_samples.items() if sample.uneven]
     encoding = _encoding(texts)
     options = {

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
 SEPARATORS = (",", ";", "\t", "|")
 _RECORDS = 2_000
@@ -42,6 +42,9 @@ class CsvSample:
     first: tuple[str, ...]
     """The fields of the first record."""
     looks_like_header: bool
+    """Whether the first record has names: above values that are none, or no value among them."""
+    is_above_values: bool | None
+    """Whether a name stands above values: then no other file has to have the same. None: nothing is below."""
     has_escapes: bool
     """Whether quotes inside of quoted fields follow a backslash, and are not doubled."""
     has_line_breaks: bool
@@ -122,11 +125,13 @@ def csv_sample(text: str, *, is_whole: bool) -> CsvSample | None:
         return None
     separator, escape, records = max(readings, key=lambda reading: _fit(reading[2]))
     first, *later = records
+    is_above_values = _is_above_values(first, later) if later else None
     uneven = next((n for n, record in enumerate(later, 2) if len(record) != len(first)), None)
     return CsvSample(
         separator=separator,
         first=tuple(first),
-        looks_like_header=_is_header(first, later),
+        looks_like_header=bool(is_above_values) or not any(map(_is_value, first)),
+        is_above_values=is_above_values,
         has_escapes=bool(escape),
         has_line_breaks=any("\n" in value or "\r" in value for record in records for value in record),
         uneven=uneven,
@@ -158,27 +163,29 @@ def _fit(records: Sequence[Sequence[str]]) -> tuple[int, float, int]:
     return (even if width > 1 else 0), even / len(records), width
 
 
-def _is_header(first: Sequence[str], later: Sequence[Sequence[str]]) -> bool:
-    """Tell whether the first record has names: above values that are none, or no value among them."""
-    are_values = [bool(_VALUE.fullmatch(text.strip())) for text in first]
-    for number, is_value in enumerate(are_values):
+def _is_above_values(first: Sequence[str], later: Sequence[Sequence[str]]) -> bool:
+    """Tell whether a field of the first record is no value, and stands above values."""
+    for number, name in enumerate(first):
         below = [record[number] for record in later if len(record) > number and record[number].strip()]
-        is_above_values = below and all(_VALUE.fullmatch(text.strip()) for text in below)
-        if first[number] and not is_value and is_above_values:
+        if name and not _is_value(name) and below and all(map(_is_value, below)):
             return True
-    return not any(are_values)
+    return False
 
 
-def are_headers(firsts: Sequence[Sequence[str]], look_so: Sequence[bool]) -> bool:
-    """Tell whether the first records of some files are headers.
+def _is_value(text: str) -> bool:
+    return _VALUE.fullmatch(text.strip()) is not None
 
-    :param firsts: Those that differ from each other.
-    :param look_so: For each file, whether its first record looks like one.
-    """
-    if len(look_so) > 1 and len(firsts) == 1:
+
+def are_headers(csv_samples: Collection[CsvSample]) -> bool:
+    """Tell whether the first records of some files are headers."""
+    firsts = list(dict.fromkeys(sample.first for sample in csv_samples))
+    if len(csv_samples) > 1 and len(firsts) == 1:
         return True  # no row comes first in each of several files
+    if not all(sample.looks_like_header for sample in csv_samples):
+        return False
+    are_above_values = {sample.is_above_values for sample in csv_samples}
     shared = {*firsts[0]}.intersection(*firsts[1:])
-    return all(look_so) and 2 * len(shared) >= len(firsts[0])
+    return are_above_values in ({True}, {True, None}) or 2 * len(shared) >= len(firsts[0])
 
 
 def json_sample(text: str, *, is_whole: bool) -> JsonSample | None:
