@@ -150,7 +150,7 @@ class Instance:
         return InputError(
             f"An argument of the task {self.name} needs {missing}.",
             kept=_KEPT,
-            do="a command knows only `params` and `dag`; look at a run's log",
+            do="a command knows only `params`, `dag` and `task`; look at a run's log",
         )
 
 

@@ -454,7 +454,7 @@ def test_a_value_that_only_a_run_knows_is_named(desk, dag_file, arguments, needs
     assert said.err.endswith(
         f"InputError: An argument of the task planned.ingest needs {needs}.\n"
         "Kept: everything; nothing was read or written\n"
-        "What to do: a command knows only `params` and `dag`; look at a run's log\n"
+        "What to do: a command knows only `params`, `dag` and `task`; look at a run's log\n"
     )
 
 
