@@ -17,6 +17,8 @@ _TOKEN = re.compile(
 )
 
 
+_OF_READING = re.compile(r"input_file_(name|block_start|block_length)\s*\(", re.IGNORECASE)
+"""What Spark knows of a row while it reads its file, and no longer."""
 _ALL_COLUMNS = re.compile(r"\s*select\s+\*((?!\bfrom\b).)*\bfrom\s+@data\b", re.DOTALL | re.IGNORECASE)
 
 
@@ -28,12 +30,19 @@ def takes_all_columns(sql: str) -> bool:
 def over_view(sql: str, view: str) -> str:
     """Replace ``@data`` in a SELECT by the name of a view; quoted text and comments stay.
 
-    :raises SqlError: The text does not read ``@data``.
+    :raises SqlError: The text does not read ``@data``; or it asks Spark which file it is reading.
     """
     replaced = 0
 
     def replacement(match: re.Match[str]) -> str:
         nonlocal replaced
+        if _OF_READING.match(sql, match.start()) and match.lastgroup == "word":
+            raise SqlError(
+                f"{match.group()}() is empty where rows are held until they are written, so its value "
+                "would depend on what else is in the batch.",
+                kept="everything; nothing was written",
+                do="of files, select source_file_uri",
+            )
         if match.lastgroup != "data":
             return match.group()
         replaced += 1

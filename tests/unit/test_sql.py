@@ -69,6 +69,20 @@ def test_a_select_that_does_not_read_data_is_refused(sql: str) -> None:
     assert isinstance(caught.value, InputError)
 
 
+@pytest.mark.parametrize(
+    "call", ["input_file_name()", "INPUT_FILE_BLOCK_START ( )", "input_file_block_length()"]
+)
+def test_what_spark_knows_of_a_row_only_while_it_reads_its_file_is_refused(call: str) -> None:
+    others = (
+        "SELECT my_input_file_name(), input_file_name, 'input_file_name()' -- input_file_name()\nFROM @data"
+    )
+    assert over_view(others, "v").endswith("FROM v")
+    with pytest.raises(SqlError, match="is empty where rows are held") as caught:
+        over_view(f"SELECT *, {call} AS f FROM @data", "v")
+
+    assert "source_file_uri" in caught.value.do
+
+
 def test_a_long_text_is_shown_by_its_beginning() -> None:
     with pytest.raises(SqlError) as caught:
         over_view("SELECT " + "x" * 10_000, "v")
