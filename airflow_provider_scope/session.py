@@ -112,6 +112,8 @@ def load(  # the arguments are the API
     :raises InputError: An argument is not valid, or the rows do not fit; nothing was written.
     :raises ScopeProviderError: See ``exceptions``.
     """
+    if isinstance(data, DataFrame):
+        spark = data.sparkSession  # where they are written; in foreachBatch it is another one
     spec = write_from(write)
     if warning := warning_of(spec):
         warnings.warn(warning, stacklevel=2)

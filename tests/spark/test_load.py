@@ -278,6 +278,21 @@ def test_a_dataframe_is_computed_by_the_settings_of_its_session(spark: Any, tmp_
     assert len(expected[0]) == 2
 
 
+def test_a_dataframe_of_another_session_is_loaded_in_that_one(spark: Any, tmp_path: Path) -> None:
+    """As in ``foreachBatch``, where the rows of a stream have a session of their own."""
+    other = spark.newSession()
+    other.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    for hours in ([10], [10, 11, 13]):
+        times = other.createDataFrame([(f"2026-07-01T{hour}:00:00Z",) for hour in hours], "text string")
+        data = times.selectExpr("CAST(text AS timestamp) AS at")
+        result = load(spark, data, tmp_path / "t", cursor=Cursor(column="at"))
+
+    assert [row["at"].hour for row in rows(tmp_path / "t")] == [10, 11, 13]
+    assert (result.version, result.inserted) == (1, 2)
+    assert result.state["last"] == "2026-07-01 13:00:00Z"
+    assert other.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
+
+
 def test_after_a_restore_the_state_is_that_of_the_rows(spark: Any, tmp_path: Path, capsys: Any) -> None:
     by_cursor, callers = str(tmp_path / "cursor"), str(tmp_path / "callers")
     cursor = Cursor(column="id")
