@@ -454,7 +454,8 @@ RAW_SHOWN = 200
 def quarantine(args: Namespace) -> None:
     target, pipeline = open_pipeline(args)
     log = target.log
-    tables = list(dict.fromkeys(log.quarantines()))
+    used = [table for table in log.quarantines() if place_of(table) == place_of(target.table)]
+    tables = list(dict.fromkeys(used))
     asides = []
     for table in tables:
         storage = store_of(table, target.storage_conn_id).storage

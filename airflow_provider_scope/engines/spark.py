@@ -28,6 +28,7 @@ from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.settings import EXACT_AT_START
 from airflow_provider_scope.specs import Replace
 from airflow_provider_scope.specs.write import for_plan, with_own_columns
+from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class PlanEngine(Engine):
             sql_params=ingest.sql_params,
             spec=replace(table, columns=with_own_columns(declared(table.columns), ingest.write)),
             write=for_plan(ingest.write),
-            quarantines=tuple(quarantines),
+            # Of a table that was moved to another store, those of before are out of reach.
+            quarantines=tuple(q for q in quarantines if place_of(q) == place_of(work.table)),
             first=work.first,
             fence=fence,
             reads_only=work.reads_only,

@@ -700,6 +700,16 @@ def test_the_real_program_is_where_the_hook_looks_for_it():
     assert shutil.which("spark-submit", path=str(Path(sys.executable).parent))
 
 
+def test_a_quarantine_on_another_store_is_left_alone(fake):
+    """The table was moved from there: each run asked Spark for a store that it does not reach."""
+    work = fake.work()
+    log = CheckpointLog(LocalStorage(), work.checkpoint)
+    log.use_quarantine("abfss://lake@acme.dfs.core.windows.net/table_quarantine")
+    log.use_quarantine(f"{work.table}_quarantine")
+
+    assert fake.runner().plan(work, [an_entry(0)], fence=False).quarantines == (f"{work.table}_quarantine",)
+
+
 def test_settings_that_spark_takes_only_at_its_start_are_said_over_the_defaults(fake):
     fake.program("spark-submit", 'for last; do case "$last" in *.conf) grep spark.files "$last";; esac; done')
 
