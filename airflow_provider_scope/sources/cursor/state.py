@@ -126,9 +126,8 @@ def decode(text: str | None, where: str, checkpoint: str | None = None) -> Curso
         return None
     try:
         value = dict(json.loads(text))
-        value["boundary_rows"] = tuple(
-            (str(at), str(row), int(n)) for at, row, n in value.get("boundary_rows", ())
-        )
+        rows = value.get("boundary_rows", ())
+        value["boundary_rows"] = tuple((str(at), str(row), int(n)) for at, row, n in rows)
         value["columns"] = tuple(map(str, value.get("columns", ())))
         if checkpoint and (folder := value.get("boundary_folder")):
             value["boundary_folder"] = f"{checkpoint}/boundary/{folder.rpartition('/')[2]}"
@@ -156,8 +155,7 @@ def check_column(state: CursorState | None, cursor: Cursor, where: str) -> None:
         raise _other_setting(
             f"The last value in {where} belongs to the column {state.column!r}, and cursor.column is now "
             f"{cursor.column!r}: it is not known which of its values are loaded.",
-            f"cursor.column to {state.column!r}",
-            " (if the source renamed it, give it this name in pre_filter_sql or `query`)",
+            f"cursor.column={state.column!r} (pre_filter_sql or `query` can give a renamed column that name)",
         )
     if state.func and state.func != cursor.last_value_func:
         raise _other_setting(
@@ -173,16 +171,15 @@ def check_column(state: CursorState | None, cursor: Cursor, where: str) -> None:
         )
 
 
-def _other_setting(message: str, before: str, hint: str = "") -> CursorError:
+def _other_setting(message: str, before: str) -> CursorError:
     """Make the error for a cursor that is not the one of the state.
 
     :param before: The setting of the state.
-    :param hint: How that can be possible.
     """
     return CursorError(
         message,
         kept="the table and all records; nothing was written",
-        do=f"set {before} again{hint}; or run the task once with full_refresh=True",
+        do=f"go back to {before}; or run the task once with full_refresh=True",
     )
 
 
@@ -245,9 +242,8 @@ def check_kind(column: str, kind: str, state: CursorState | None) -> None:
             kept=NO_ROW_WRITTEN,
             do="use a column of numbers, dates, timestamps or text; pre_filter_sql can compute one",
         )
-    before = state.kind if state else None
-    if before and _order_of(before) != _order_of(kind):
-        raise type_error(column, kind, before)
+    if state and state.kind and _order_of(state.kind) != _order_of(kind):
+        raise type_error(column, kind, state.kind)
 
 
 def _order_of(kind: str) -> str:
@@ -481,10 +477,9 @@ def value_of(argument: str, bound: Bound, kind: str) -> str:
 
 
 _WANTED = {
-    "timestamp": "give a datetime with time zone, of the years 1 to 9999 in UTC and without nanoseconds, or "
-    "text such as '2026-01-31T00:00:00+00:00'",
-    "timestamp_ntz": "give a datetime without time zone and without nanoseconds, or text such as "
-    "'2026-01-31T00:00:00'",
+    "timestamp": "give a datetime with time zone, of the years 1 to 9999 in UTC, in microseconds, or text "
+    "such as '2026-01-31T00:00:00+00:00'",
+    "timestamp_ntz": "give a datetime without time zone, in microseconds, or text: '2026-01-31T00:00:00'",
     "date": "give a date, or text such as '2026-01-31'",
     "string": "give text",
 }
