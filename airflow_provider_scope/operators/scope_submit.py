@@ -42,7 +42,7 @@ class Submission:
     attempt: int
     job_id: str
     account: str
-    """The host of the account that runs the job; another one does not know it."""
+    """The host of the account that runs the job; another one does not know it. Empty: it is not known."""
 
 
 def submission_id(*parts: str | int) -> str:
@@ -238,7 +238,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
             wait.await_end(stored.job_id)
             stored = None
         account = hook.service.authority
-        if stored and stored.account != account:
+        if stored and stored.account not in ("", account):
             raise InputError(
                 f"The job {stored.job_id} was for {stored.account}, and the connection {self.scope_conn_id} "
                 f"is one of {account}, which does not know it: it may still run there.",
@@ -287,7 +287,7 @@ def _stored(context: Context) -> Submission | None:
     if not isinstance(value, Mapping):
         return None
     epoch, attempt = int(value["epoch"]), int(value["attempt"])
-    return Submission(epoch, attempt, str(value["job_id"]), str(value["account"]))
+    return Submission(epoch, attempt, str(value["job_id"]), str(value.get("account", "")))
 
 
 def _store(context: Context, submission: Submission) -> None:

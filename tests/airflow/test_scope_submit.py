@@ -339,6 +339,15 @@ def test_without_waiting_the_task_ends_when_the_service_has_the_job(world):
     assert outcome(job) == "waiting"
 
 
+def test_a_job_that_was_written_down_without_its_account_is_gone_on_with(world):
+    world.open()
+    tries = Try()
+    first = tries.execute()
+    del tries.store.values["scope_job"]["account"]
+
+    assert tries.execute() == first
+
+
 def test_a_job_of_another_account_is_not_submitted_again(world, monkeypatch, start_emulator):
     world.open(**SLOW)
     tries = Try()
