@@ -451,9 +451,10 @@ class Scripts:
         """Gather what a batch's script is made of; the columns that it adds are left out."""
         ingest = self.ingest
         columns = declared(ingest.table.columns) or {}
+        spelled = {name.lower(): name for name in columns}
         extracted = declared(files_of(ingest.source).columns)
         in_sql = (token.value for token in tokens(ingest.sql) if token.kind in ("name", "quoted"))
-        named = {name.lower() for name in (*in_sql, *columns)}
+        named = {*map(str.lower, in_sql), *spelled}
         return ScriptBatch(
             identity=identity,
             location=ingest.delta_location,
@@ -462,7 +463,7 @@ class Scripts:
             table_columns=_types(columns, ingest.sql_dialect),
             extract_columns=_types(extracted, ingest.sql_dialect) if extracted else None,
             virtual_columns=tuple(name for name in VIRTUAL_FUNCTIONS if name in named),
-            partition_by=tuple(ingest.table.partition_by),
+            partition_by=tuple(spelled.get(name.lower(), name) for name in ingest.table.partition_by),
             properties=dict(ingest.table.properties or {}),
             overwrite=overwrite,
             feature_previews=tuple(self.previews),

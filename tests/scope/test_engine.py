@@ -87,6 +87,16 @@ def test_a_column_that_partitions_cannot_be_added(world):
     assert len(world.jobs()) == 1
 
 
+def test_a_column_that_partitions_may_be_named_in_another_letter_case(world):
+    world.open()
+    world.land(1)
+
+    world.run(table={"columns": {"id": "bigint", "source_file_uri": "string"}, "partition_by": ["ID"]})
+
+    assert world.rows_are_those_of(1)
+    assert DeltaTable(world.table).metadata().partition_columns == ["id"]
+
+
 def test_columns_of_one_type_are_not_swapped_when_the_table_has_another_order(world):
     world.open()
     schema = pa.schema([("source_file_length", pa.int64()), ("id", pa.int64())])
