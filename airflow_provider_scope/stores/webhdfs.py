@@ -104,7 +104,7 @@ class WebHdfsClient:
         except ServiceError as err:
             raise _unreadable(err) from err
         if any(not entry.name for entry in page.entries):  # the answer for a file is the file itself
-            raise unreadable(self.uri(path), "it is a file, not a folder", "check `roots`")
+            raise unreadable(self.uri(path), "it is a file, not a folder", "check the source's folders")
         return page
 
     def _list_page(self, folder: str, after: str, size: int, doing: str) -> Page:
@@ -186,7 +186,9 @@ class WebHdfsClient:
             if folder == top:
                 raise
             if not self._is_folder(top):
-                raise unreadable(self.uri(top), "it was deleted during the listing", "check `roots`") from err
+                raise unreadable(
+                    self.uri(top), "it was deleted during the listing", "check the source's folders"
+                ) from err
             return Page((), "")
         return page
 
