@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import BaseOperator
 from airflow.sdk.definitions.context import render_template_to_string
 
+from airflow_provider_scope.validation import is_deferred
+
 if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context
-
-_MARKS = ("{{", "{%", "{#")
 
 
 class KeepsPlainTexts(BaseOperator):
@@ -33,7 +33,7 @@ class KeepsPlainTexts(BaseOperator):
         seen_oids: set[int] | None = None,
     ) -> Any:
         """Render a text, and what lies inside lists and dicts."""
-        is_plain = isinstance(content, str) and not any(mark in content for mark in _MARKS)
+        is_plain = isinstance(content, str) and not is_deferred(content)
         if is_plain and not content.endswith(tuple(self.template_ext)):
             return content
         return super().render_template(content, context, jinja_env, seen_oids)

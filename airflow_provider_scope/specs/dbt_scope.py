@@ -106,7 +106,7 @@ def from_dbt_scope(
     profile = profile or {}
     _check_keys("config", config, _CONFIG)
     _check_keys("profile", profile, _PROFILE)
-    if "{{" in sql or "{%" in sql:
+    if validation.is_deferred(sql):
         raise validation.bad(
             "sql", sql[:60], "SQL without Jinja", "take it from dbt's folder target/compiled"
         )

@@ -152,19 +152,17 @@ class HttpClient:
             message = f"Could not {doing}: {err}"
             return Failure(message=message, retry_after=err.retry_after, may_pass=may_pass)
 
-        for is_last in replace(self.repeating, retries=MESSAGE_TRIES - 1).tries():
+        for _ in replace(self.repeating, retries=MESSAGE_TRIES - 1).tries():
             try:
                 answer = self.repeating.repeated(lambda: self._carry_out(sent), failure_of)
             except _FailedError as err:
                 if not repeatable and err.may_have_arrived:
                     raise _outcome_unknown(doing, str(err)) from err
                 raise _unavailable(doing, str(err), self.repeating.retries + 1) from err
-            if is_last or not self._passes(answer):
-                break
+            if not self._passes(answer):
+                return answer
             _log.info("Could not %s yet: %s", doing, answer.described())
-        if self._passes(answer):
-            raise _unavailable(doing, answer.described(), MESSAGE_TRIES)
-        return answer
+        raise _unavailable(doing, answer.described(), MESSAGE_TRIES)
 
     def once(self, attempt: Callable[[], _T], check: Callable[[ServiceOutcomeUnknownError], _T | None]) -> _T:
         """Do what must not be done twice: it is tried again only if a check shows that it was not done.
