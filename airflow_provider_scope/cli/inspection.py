@@ -478,7 +478,7 @@ def quarantine(args: Namespace) -> None:
     for table in tables:
         say(f"quarantine  {table}")
     if not tables:
-        say('quarantine  none: no run had bad_records="quarantine"')
+        say('quarantine  none: no run with the table in this store had bad_records="quarantine"')
         return
     _show_quarantined(effective)
     if effective:
