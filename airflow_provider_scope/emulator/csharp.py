@@ -350,8 +350,9 @@ def _arithmetic(left: Value, token: Token, right: Value) -> Value:
         head, tail = (_as_text(token, side).of for side in (left, right))
         return Value("string", nullable=False, of=lambda row: head(row) + tail(row))
     kind = _promoted(token, left, right)
+    kinds = {left.kind, right.kind}
     # Beside a byte or a constant, a uint stays one in C#, and 0 - 1 wraps around.
-    if kind not in ("int", "long", "double") or "uint" in (left.kind, right.kind):
+    if kind not in ("int", "long", "double") or ("uint" in kinds and kind not in kinds):
         problem = f"{left.type} {token.text} {right.type} has no exact result here"
         refuse(token, "arithmetic", problem, "cast both sides to int, long or double first")
     calculate = (_DOUBLE if kind == "double" else _WHOLE)[token.text]

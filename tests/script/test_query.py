@@ -137,6 +137,7 @@ def test_a_query_picks_computes_and_filters(query, expected):
         ("x / 2", 1.25, "double"),
         ("h + h", 4, "int"),
         ("(long)u - a", -4, "long"),
+        ("u - l", -6, "long?"),
         ("-a", -7, "int"),
         ("big == 9223372036854775808.0", True, "bool"),
         ("big < 9223372036854775808.0", False, "bool"),
