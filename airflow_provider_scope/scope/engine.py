@@ -365,6 +365,8 @@ class ScopeRunner(Engine):
         """See that the job of an attempt can change the table no more."""
         guid = job_id(work.pipeline, attempt)
         if self.jobs.get_job(guid) is None:
+            if attempt.account not in ("", self.settings.account):
+                return  # A job here stops none there, and would be taken for it.
             # A late PUT of the real script can then only meet this one: an id is never used twice.
             script = generate_void(BatchIdentity.of(work.pipeline, attempt))
             name = f"{VOID_NAME}_batch{attempt.seq}"
