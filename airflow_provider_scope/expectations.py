@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from airflow_provider_scope import validation
+from airflow_provider_scope.sql import check_reads_no_file
 from airflow_provider_scope.values import counted
 
 Level = Literal["warn", "quarantine", "fail"]
@@ -72,8 +73,13 @@ def rules_from(argument: str, value: Any) -> Any:
 
 def _rule(argument: str, value: Any) -> Any:
     if isinstance(value, Expectation | Mapping):
-        return validation.from_dict(Expectation, argument, value)
-    return validation.text(argument, value)
+        value = validation.from_dict(Expectation, argument, value)
+        predicate = value.predicate
+    else:
+        predicate = validation.text(argument, value)
+    if not validation.is_deferred(predicate):
+        check_reads_no_file(predicate)
+    return value
 
 
 def expectations(rules: Mapping[str, str | Expectation] | None) -> dict[str, Expectation]:

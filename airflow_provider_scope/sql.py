@@ -30,19 +30,13 @@ def takes_all_columns(sql: str) -> bool:
 def over_view(sql: str, view: str) -> str:
     """Replace ``@data`` in a SELECT by the name of a view; quoted text and comments stay.
 
-    :raises SqlError: The text does not read ``@data``; or it asks Spark which file it is reading.
+    :raises SqlError: The text does not read ``@data``; or as ``check_reads_no_file`` says.
     """
+    check_reads_no_file(sql)
     replaced = 0
 
     def replacement(match: re.Match[str]) -> str:
         nonlocal replaced
-        if _OF_READING.match(sql, match.start()) and match.lastgroup == "word":
-            raise SqlError(
-                f"{match.group()}() is empty where rows are held until they are written, so its value "
-                "would depend on what else is in the batch.",
-                kept="everything; nothing was written",
-                do="of files, select source_file_uri",
-            )
         if match.lastgroup != "data":
             return match.group()
         replaced += 1
@@ -56,6 +50,21 @@ def over_view(sql: str, view: str) -> str:
             do="select from @data, the files of one batch: SELECT … FROM @data",
         )
     return result
+
+
+def check_reads_no_file(sql: str) -> None:
+    """Refuse a SELECT, or a predicate over its rows, that asks Spark which file it is reading.
+
+    :raises SqlError: As said.
+    """
+    for match in _TOKEN.finditer(sql):
+        if match.lastgroup == "word" and _OF_READING.match(sql, match.start()):
+            raise SqlError(
+                f"{match.group()}() is empty where rows are held until they are written, so its value "
+                "would depend on what else is in the batch.",
+                kept="everything; nothing was written",
+                do="of files, select source_file_uri",
+            )
 
 
 def words(sql: str) -> set[str]:

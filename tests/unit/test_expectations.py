@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import InputError, SqlError
 from airflow_provider_scope.expectations import RuleCount, lines, over_share, relaxed, total
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.spark.plan import Plan, decode, encode
@@ -130,6 +130,12 @@ def test_what_needs_a_quarantine_is_refused_where_there_is_none(
 def test_a_rule_that_says_nothing_possible_is_refused(rule: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         TableSpec(expect={"r": {"predicate": "a > 0", **rule}})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("of", [str, Expectation])
+def test_a_rule_that_asks_spark_for_the_file_it_is_reading_is_refused(of: Any) -> None:
+    with pytest.raises(SqlError, match="is empty where rows are held"):
+        TableSpec(expect={"r": of("input_file_name() LIKE '%.csv'")})
 
 
 def test_a_rule_is_the_same_as_a_dict_and_may_hold_templates() -> None:
