@@ -15,6 +15,7 @@ OTHERS_PAGES = ("moving_from_", "dbt_scope_names")
 OTHERS_NAMES = {
     "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION": "an error of Delta",
     "INVALID_ATTRIBUTE_NAME_SYNTAX": "an error of Spark",
+    "explode_outer": "a function of Spark",
     "is_variant_null": "a function of Spark",
     "updated_at": "a column of an example",
     "_ms": "the end of a name",
