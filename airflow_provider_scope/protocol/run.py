@@ -306,7 +306,7 @@ class MicroBatchExecution:
         self._commit(already_there=True)
         request, view = self.request, self.view
         open_batches = view.open
-        self._check_open(view)
+        self._check_open(view)  # a refresh that logged nothing has superseded none
         if not open_batches or view.pipeline is None:
             return
         if open_batches[0].overwrites_table and view.table.identity:

@@ -60,14 +60,17 @@ def test_a_table_that_had_a_name_in_a_catalog_is_read_on_by_its_folder(tmp_path:
     assert (batch.before, batch.version) == (state, 0)
 
 
-def test_an_open_batch_of_another_table_says_nothing_of_a_table_that_was_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("of", "words"), [("another id", "another id"), (None, "one that a catalog names")])
+def test_an_open_batch_of_another_table_says_nothing_of_a_table_that_was_dropped(
+    tmp_path: Path, of: str | None, words: str
+) -> None:
     table = str(tmp_path / "source")
     write_deltalake(table, pa.table({"id": [1]}))
     spec = TableSource(table=f"file://{table}", cursor=Cursor(column="id"))
     source = CursorRows(spec=spec, log=LOG, storage=LocalStorage())
     view: Any = SimpleNamespace(next_seq=1)
     source.discover(None, view, RunReport(roots=(), now_ms=0))  # type: ignore[arg-type]
-    with pytest.raises(CursorError, match="is not the one of the batch") as caught:
-        source.state_after(an_entry(0, slice=CursorSlice(None, "id", None, None, "another id", 0)))
+    with pytest.raises(CursorError, match=f"is not the one of the batch.* of {words}") as caught:
+        source.state_after(an_entry(0, slice=CursorSlice(None, "id", None, None, of, 0)))
 
     assert caught.value.do.startswith("name the table of before in the source, or bring it back if")

@@ -194,10 +194,11 @@ def recreated(table: str, present: str | None, source: str | None) -> CursorErro
     """Return the error for a batch of another table, or of one that was dropped and created again.
 
     :param present: The id of the table that is there now.
-    :param source: The id of the batch's table.
+    :param source: The id of the batch's table; None if it was read by its name in a catalog.
     """
+    of = source or "one that a catalog names"
     return CursorError(
-        f"The table {table} is not the one of the batch: its id is {present}, and the batch is of {source}.",
+        f"The table {table} is not the one of the batch: its id is {present}, and the batch is of {of}.",
         kept=NO_ROW_WRITTEN,
         do="name the table of before in the source, or bring it back if it was dropped and recreated; or "
         "abandon the batch with `airflow scope abandon`, and run the task once with full_refresh=True; of an "
