@@ -201,6 +201,17 @@ def test_years_that_python_does_not_have_are_in_order() -> None:
     )
 
 
+def test_floats_are_compared_as_spark_compares_them() -> None:
+    last = CursorState(column="c", kind="double", last="7.1")
+    start = cursor_state.start_of(rule(0.7 - 0.5), last, "double", None)
+
+    # Else the row there, which is read, would not be noted, and be loaded again each time.
+    assert start == "6.90000000000000004"
+    assert not cursor_state.is_beyond(start, "6.9", "double", "max")
+    assert not cursor_state.is_beyond("16777217", "1.6777216E7", "float", "max")
+    assert cursor_state.is_beyond("6.900000000000001", start, "double", "max")
+
+
 def test_lag_never_goes_below_the_initial_value() -> None:
     state = CursorState(column="c", kind="int", last="10")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from ctypes import c_float
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation, localcontext
@@ -591,6 +592,9 @@ def is_beyond(first: str, second: str, kind: str, func: str) -> bool:
 
 
 def _ordered(text: str, kind: str) -> Any:
+    if kind in ("float", "double"):
+        # As Spark compares: a start that is computed by a lag may have digits that no float has.
+        return c_float(float(text)).value if kind == "float" else float(text)
     if _NUMBER.fullmatch(kind):
         return Decimal(text)
     if kind == "string":
