@@ -25,7 +25,7 @@ from airflow_provider_scope.protocol.records import (
     encode_offset,
 )
 from airflow_provider_scope.protocol.takeover import Decision, Takeover
-from tests.support.strategies import COMMITS, OFFSETS, RECORDS, UTF8
+from tests.support.strategies import ATTEMPTS, COMMITS, OFFSETS, RECORDS, UTF8
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +49,7 @@ LACKED = {
     "rescued": {},
     "changes": {},
     "takeovers": 0,
+    "account": "",
 }
 """Keys that are left out where there is nothing in them: without the key, the value is this one."""
 ALL = st.one_of(RECORDS, OFFSETS)
@@ -139,7 +140,7 @@ def test_a_record_with_a_key_of_another_name_is_refused(record: Any, data: st.Da
     refused(with_line(lines, index, json.dumps(value)), record)
 
 
-@given(st.one_of(COMMITS, OFFSETS), st.data())
+@given(st.one_of(ATTEMPTS, COMMITS, OFFSETS), st.data())
 def test_a_key_that_may_be_left_out_has_its_default(record: Any, data: st.DataObject) -> None:
     lines, index, value = a_line(to_bytes(record), data)
     lacked = sorted(set(value) & set(LACKED))

@@ -377,7 +377,7 @@ def test_a_cursor_that_the_source_renamed_goes_on_by_its_old_name(source: Source
     for column, problem in (("m", "'n'.*'m'"), ("n", "no such column: m")):
         with pytest.raises(CursorError, match=problem) as caught:
             source.pipe(column).run()
-        assert "name in pre_filter_sql or `query`" in caught.value.do
+        assert "pre_filter_sql or `query`" in caught.value.do
     source.pipe(pre_filter_sql="SELECT m AS n FROM @data").run()
 
     assert pipe.rows("n") == [(1,), (2,), (3,)]
