@@ -187,7 +187,7 @@ def check_as_logged(
         return
     (file, status), *more_files = differing
     name = f"The file {printable(file.path)} of batch {seq}"
-    more = and_others([other.path for other, _ in more_files], "of the batch are missing or have changed")
+    more = and_others([changed.path for changed, _ in more_files], "of the batch are missing or have changed")
     restore = (
         "restore the files as they were, with their times"
         if more_files
@@ -262,7 +262,7 @@ def window_of_log(location: str) -> Window | None:
 
 def overlapping(window: Window, windows: Iterable[Window]) -> Window | None:
     """Return the earliest of the other windows that shares time with this one."""
-    return next((other for other in sorted(windows) if other != window and other.overlaps(window)), None)
+    return next((w for w in sorted(windows) if w != window and w.overlaps(window)), None)
 
 
 def _compact(moment_ms: int) -> str:
@@ -292,7 +292,7 @@ def duration_text(milliseconds: int) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
-    first = next((i for i, (value, _) in enumerate(parts) if value), len(parts) - 1)
+    first = next((index for index, (value, _) in enumerate(parts) if value), len(parts) - 1)
     return " ".join(f"{value:,} {unit}" for value, unit in parts[first : first + 2] if value) or "0 s"
 
 

@@ -41,6 +41,7 @@ _SHIPPED = (
     "sources/*/state.py",
     "sources/cursor/bounds.py",
     "sources/cursor/databases.py",
+    "sources/cursor/values.py",
     "stores/__init__.py",
     "stores/kinds.py",
     "spark",

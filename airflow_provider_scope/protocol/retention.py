@@ -225,6 +225,6 @@ def _is_superseded(segment: re.Match[str], epoch: str, chain: Sequence[Segment])
         return int(segment[2]) < int(epoch[:20])
     return any(
         candidate not in chain
-        and any(other.first <= candidate.first and candidate.last <= other.last for other in chain)
+        and any(kept.first <= candidate.first and candidate.last <= kept.last for kept in chain)
         for candidate in named([segment[3]])
     )

@@ -188,7 +188,7 @@ class LogView:
     def record(self, commit: CommitRecord, entry: OffsetEntry) -> None:
         self.last_commit = commit
         self.last_committed_entry = entry
-        self.uncommitted = [other for other in self.uncommitted if other.seq != entry.seq]
+        self.uncommitted = [logged for logged in self.uncommitted if logged.seq != entry.seq]
 
 
 def read_log(log: CheckpointLog, engine: Engine, location: str, history: AuditFiles | None = None) -> LogView:

@@ -146,11 +146,11 @@ class JobFates:
         if finding.fate == "committed":
             versions = tuple(change.version for change in finding.evidence.added)
             only_change = finding.evidence.added[0] if len(versions) == 1 else None
-            none = 0 if finding.evidence.closed and not versions else None
+            unseen = 0 if finding.evidence.closed and not versions else None
             return CommittedBatch(
                 version=versions[-1] if versions else version,
-                rows=only_change.rows if only_change else none,
-                written_bytes=only_change.size_bytes if only_change else none,
+                rows=only_change.rows if only_change else unseen,
+                written_bytes=only_change.size_bytes if only_change else unseen,
                 candidates=versions,
             )
         # Whoever closed the batch may have died before the job ended: it can land yet.

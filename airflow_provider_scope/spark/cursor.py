@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.delta import commit as delta_commit
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor import values as cursor_values
 from airflow_provider_scope.sources.cursor.bounds import Bound, check_times
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.cursor.state import CursorState
@@ -31,7 +32,6 @@ from airflow_provider_scope.spark.structs import (
     without_metadata,
 )
 from airflow_provider_scope.spark.user_sql import over_rows, selected
-from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -109,9 +109,9 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
                 data = _filtered(target.spark, source, until_read.enter_context(opened), entry.seq)
             else:
                 data = rows()
-            places = {} if plan.reads_only else {"checkpoint": plan.checkpoint}
+            root = None if plan.reads_only else plan.checkpoint
             reading = Reading(
-                target.spark, source, cursor_slice, folder, data, is_repeatable=is_repeatable, **places
+                target.spark, source, cursor_slice, folder, data, checkpoint=root, is_repeatable=is_repeatable
             )
             new = reading.held(stack)
         if new.notice:
@@ -139,6 +139,7 @@ def _of_a_version(source: TableSource | JdbcSource, cursor_slice: CursorSlice, s
 
 _EXAMPLES = 3
 _MARKS = ["_scope_at", "_scope_row"]
+_ADDED = (*_MARKS, "_scope_n", "_scope_number")
 _BOUNDARY = "_scope_at string, _scope_row string, _scope_n bigint"
 Limit: TypeAlias = "str | Column"
 """A value of the cursor: one for all rows, as text; or one for each row's group, NULL if that has none."""
@@ -173,7 +174,7 @@ class Reading:
         folder: str,
         data: DataFrame,
         *,
-        checkpoint: str | None = None,
+        checkpoint: str | None,
         is_repeatable: bool = False,
     ) -> None:
         self.spark, self.data, self.folder = spark, data, folder
@@ -285,7 +286,7 @@ class Reading:
         of_others = cursor_state.start_of(self.cursor, None, self.kind, self.first)
         rows = self.data
         if self.end:
-            end = cursor_state.value_of("end_value", self.end, self.kind)
+            end = cursor_values.value_of("end_value", self.end, self.kind)
             is_after = self._is_beyond(end) if self.end.side == "closed" else self._is_from(end)
             is_before = ~is_after & self._near(end, is_start=False)
             rows = rows.where(is_before | self.is_missing)
@@ -332,13 +333,13 @@ class Reading:
         if self.before.boundary_folder:
             stored = self._loaded_before()
             numbered = marked.withColumn("_scope_number", number).join(stored, _MARKS, "left")
-            return numbered.where("_scope_number > coalesce(_scope_n, 0)").select(*self._columns())
+            return numbered.where("_scope_number > coalesce(_scope_n, 0)").drop(*_ADDED)
         # Few rows, as a rule: one partition spares a shuffle, and a literal a join.
         loaded_counts = {f"{at}\0{row}": n for at, row, n in self.before.boundary_rows}
         counts = F.from_json(F.lit(json.dumps(loaded_counts)), "map<string,bigint>")
         loaded = F.coalesce(counts[F.concat_ws("\0", *_MARKS)], F.lit(0))
         numbered = marked.coalesce(1).withColumn("_scope_number", number)
-        return numbered.where(F.col("_scope_number") > loaded).select(*self._columns())
+        return numbered.where(F.col("_scope_number") > loaded).drop(*_ADDED)
 
     def _cut(self, rows: DataFrame, max_rows: int) -> tuple[DataFrame, bool]:
         """Leave out what is too much for one batch: rows with one value of the cursor stay together."""
@@ -555,9 +556,6 @@ class Reading:
     def _furthest(self, value: Column) -> Column:
         return F.max(value) if self.cursor.is_rising else F.min(value)
 
-    def _columns(self) -> list[Column]:
-        return [F.col(quoted(name)) for name in self.data.columns]
-
     def _check(self, rows: DataFrame, counts: Mapping[str, Any]) -> None:
         """Refuse rows with which, or without which, a cursor cannot go on.
 
@@ -577,7 +575,7 @@ class Reading:
                 f"bytes that are not UTF-8 in {' or '.join(map(repr, self.texts))}",
                 "leave them out in pre_filter_sql, with is_valid_utf8; or decode them there",
             )
-        if self.is_of_database and cursor_state.is_end_of_time(counts["last"], self.kind):
+        if self.is_of_database and cursor_values.is_end_of_time(counts["last"], self.kind):
             raise self._refused(
                 rows.where(self.value == self._literal(counts["last"])),
                 f"{counts['last']} in {column} (no row could ever be newer)",

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor import values as cursor_values
 from airflow_provider_scope.sources.cursor.bounds import Bound
 from airflow_provider_scope.sources.cursor.spec import Cursor
 from airflow_provider_scope.sources.cursor.state import CursorState, Group
@@ -51,5 +52,5 @@ def test_each_group_goes_on_as_a_cursor_of_its_own(data: Any, kind: str) -> None
         assert state.last is None
         assert initial is not None or earliest is None
         assert earliest is None or not any(
-            cursor_state.is_beyond(earliest, str(start), kind, func) for start in [first, *starts.values()]
+            cursor_values.is_beyond(earliest, str(start), kind, func) for start in [first, *starts.values()]
         )

@@ -37,7 +37,7 @@ def test_a_name_is_what_its_own_namespace_says():
 
     columns = columns_of(*fields, namespace="a")
 
-    assert columns.own.simpleString() == (
+    assert columns.stored.simpleString() == (
         "struct<e1:string,e2:binary,in_b:struct<e:binary>,in_a:string,again:map<string,struct<e:binary>>>"
     )
     assert columns.reader_schema == ""
@@ -54,7 +54,7 @@ def test_decimals_and_texts_that_java_would_change_are_read_by_another_schema():
 
     columns = columns_of(*fields)
 
-    assert columns.own.simpleString() == (
+    assert columns.stored.simpleString() == (
         "struct<b:array<decimal(9,2)>,f8:decimal(9,2),f9:decimal(9,2),same:decimal(9,2),t:string>"
     )
     assert columns.as_read.simpleString() == (
@@ -88,7 +88,7 @@ def test_a_type_whose_values_spark_would_change_is_unknown_and_the_next_column_i
     columns = columns_of({"name": "v", "type": kind}, {"name": "id", "type": "long"})
 
     assert columns.unknown["v"].startswith(why)
-    assert columns.own.simpleString() == "struct<id:bigint>"
+    assert columns.stored.simpleString() == "struct<id:bigint>"
 
 
 def test_files_whose_schemas_differ_in_what_changes_no_value_are_read_alike():

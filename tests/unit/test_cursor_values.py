@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError, InputError
 from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor import values as cursor_values
 from airflow_provider_scope.sources.cursor.bounds import Bound, check_times, overlap, window_bounds
 from airflow_provider_scope.sources.cursor.spec import bound_of
 from airflow_provider_scope.sources.cursor.state import CursorState, Group
@@ -53,7 +54,7 @@ NAIVE = datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC).replace(tzinfo=None)
     ],
 )
 def test_a_bound_is_a_value_of_the_column(value: Any, kind: str, text: str) -> None:
-    assert cursor_state.value_of("initial_value", bound_of("v", value) or Bound("", ""), kind) == text
+    assert cursor_values.value_of("initial_value", bound_of("v", value) or Bound("", ""), kind) == text
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_a_bound_is_a_value_of_the_column(value: Any, kind: str, text: str) -> N
 )
 def test_a_bound_of_another_type_is_refused_and_both_types_are_named(value: Any, kind: str) -> None:
     with pytest.raises(CursorError) as caught:
-        cursor_state.value_of("end_value", bound_of("v", value) or Bound("", ""), kind)
+        cursor_values.value_of("end_value", bound_of("v", value) or Bound("", ""), kind)
 
     assert "cursor.end_value" in caught.value.what
     assert f"the type {kind}" in caught.value.what
@@ -111,7 +112,7 @@ def test_a_bound_that_no_column_has_is_refused_when_the_dag_is_parsed(value: Any
 def test_an_interval_becomes_values_of_the_column(kind: str, first: str, end: str) -> None:
     window = Window(1_729_980_000_000, 1_730_066_400_000)
 
-    assert [cursor_state.value_of("", bound, kind) for bound in window_bounds(window)] == [first, end]
+    assert [cursor_values.value_of("", bound, kind) for bound in window_bounds(window)] == [first, end]
     assert [bound.milliseconds() for bound in window_bounds(window)] == [
         window.start_ms,
         window.end_ms,
@@ -121,7 +122,7 @@ def test_an_interval_becomes_values_of_the_column(kind: str, first: str, end: st
 def test_an_end_as_text_is_before_each_text_of_that_time() -> None:
     """And a text of a time that no interval finds is refused."""
     for ms, fraction in ((0, ""), (500, ".5")):
-        end = cursor_state.value_of("", window_bounds(Window(0, ms + 1_730_066_400_000))[1], "string")
+        end = cursor_values.value_of("", window_bounds(Window(0, ms + 1_730_066_400_000))[1], "string")
         texts = [
             f"2024-10-27T22:00:00{fraction}{zeros}{zone}"
             for zeros in (["", "0"] if ms else ["", ".0"])
@@ -140,7 +141,7 @@ def test_parts_of_a_second_are_cut_off_as_the_type_does_not_have_them() -> None:
     bound = window_bounds(Window(1_729_980_000_567, 1_730_066_400_000))[0]
     kinds = ("int", "decimal(10,0)", "decimal(12,2)", "decimal(38,18)", "double")
 
-    assert [cursor_state.value_of("", bound, kind) for kind in kinds] == [
+    assert [cursor_values.value_of("", bound, kind) for kind in kinds] == [
         "1729980000",
         "1729980000",
         "1729980000.56",
@@ -189,14 +190,14 @@ def test_years_that_python_does_not_have_are_in_order() -> None:
     days = ["-0044-06-08", "-0001-01-01", "0001-01-01", "2026-01-01", "9999-12-31", "+12345-06-07"]
     for kind, end in (("date", ""), ("timestamp", " 00:00:00.5Z"), ("timestamp_ntz", " 00:00:00")):
         for before, after in pairwise(day + end for day in days):
-            assert cursor_state.is_beyond(after, before, kind, "max")
-            assert cursor_state.is_beyond(before, after, kind, "min")
-        assert not cursor_state.is_beyond(days[0] + end, days[0] + end, kind, "max")
+            assert cursor_values.is_beyond(after, before, kind, "max")
+            assert cursor_values.is_beyond(before, after, kind, "min")
+        assert not cursor_values.is_beyond(days[0] + end, days[0] + end, kind, "max")
         with pytest.raises(CursorError, match="cannot be applied to the last value"):
             cursor_state.start_of(
                 rule(1), CursorState(column="c", kind=kind, last=days[-1] + end), kind, None
             )
-    assert not cursor_state.is_beyond(
+    assert not cursor_values.is_beyond(
         "2026-01-01 00:00:00.000000Z", "2026-01-01 00:00:00Z", "timestamp", "max"
     )
 
@@ -207,9 +208,9 @@ def test_floats_are_compared_as_spark_compares_them() -> None:
 
     # Else the row there, which is read, would not be noted, and be loaded again each time.
     assert start == "6.90000000000000004"
-    assert not cursor_state.is_beyond(start, "6.9", "double", "max")
-    assert not cursor_state.is_beyond("16777217", "1.6777216E7", "float", "max")
-    assert cursor_state.is_beyond("6.900000000000001", start, "double", "max")
+    assert not cursor_values.is_beyond(start, "6.9", "double", "max")
+    assert not cursor_values.is_beyond("16777217", "1.6777216E7", "float", "max")
+    assert cursor_values.is_beyond("6.900000000000001", start, "double", "max")
 
 
 def test_lag_never_goes_below_the_initial_value() -> None:
@@ -436,7 +437,7 @@ def test_bounds_are_read_as_they_were_written_and_an_older_version_refuses_those
     for kind in ("int", "double", "decimal(10,2)", "date", "timestamp", "timestamp_ntz", "string"):
         before, _, text = Bound("text" if kind == "string" else "number", "1", "open").encode().partition(":")
         with pytest.raises(CursorError, match=r"is 1 \(open (number|text)\)"):
-            cursor_state.value_of("initial_value", Bound(before, text), kind)
+            cursor_values.value_of("initial_value", Bound(before, text), kind)
 
 
 def test_the_ends_of_a_range_are_in_the_slice_and_the_start_of_other_loads_in_the_plan():

@@ -268,15 +268,15 @@ class CursorRows(Source):
 
     def _check_overlap(self, view: LogView, begin: int) -> None:
         """Refuse rows that were loaded: those of a range, or all from a first value on."""
-        is_rising, own = self.spec.cursor.is_rising, self._slice(None)
-        ends = _ends(own, is_rising=is_rising)
+        is_rising, planned = self.spec.cursor.is_rising, self._slice(None)
+        ends = _ends(planned, is_rising=is_rising)
         is_purged = begin > (view.overwrite_start or 0)
         for seq, batch in self._slices(view, begin):
-            if not batch.end and (not own.end or not (is_purged or self._begins(batch))):
+            if not batch.end and (not planned.end or not (is_purged or self._begins(batch))):
                 continue
             loaded = _ends(batch, is_rising=is_rising) if self._is_alike(seq, batch) else (BELOW, ABOVE)
             begin_there = ""
-            if not own.end:
+            if not planned.end:
                 bound = _begins_behind(loaded, is_rising=is_rising)
                 begin_there = f", with {bound}; if a RESTORE removed these rows, with full_refresh=True"
             if overlap(ends, loaded, is_text=self.newest.is_text) and _counts(self.log, seq):

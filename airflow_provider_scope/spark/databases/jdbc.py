@@ -99,7 +99,9 @@ _LATE = (
 _ALL_DIGITS = "SET extra_float_digits = 1"
 """A role or a database of PostgreSQL may have 0: then it rounds floats where it writes them as text."""
 _ANY_LENGTH = "spark.sql.legacy.charVarcharAsString"
-_NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|double")
+_COMPARABLE = re.compile(
+    r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|double|date|timestamp|timestamp_ntz"
+)
 
 
 class Session:
@@ -210,23 +212,19 @@ def rows(session: Session) -> DataFrame:
     return narrowed(session, partial(reader, session, session.rows_of))
 
 
-def narrowed(session: Session, read: Callable[..., DataFrame], *, are_times_text: bool = False) -> DataFrame:
+def narrowed(
+    session: Session, read: Callable[..., DataFrame], comparable: re.Pattern[str] = _COMPARABLE
+) -> DataFrame:
     """Leave out the rows before the start of the cursor, in the database if it compares as Spark does.
 
     :param read: Selects the rows; with ``pushes=True`` Spark may hand conditions to the database.
-    :param are_times_text: Whether the database stores times as text, and decimals as floats, as SQLite does.
+    :param comparable: Spark's types whose values the database compares as Spark does. Text is none of them.
     """
     cursor, data = session.cursor, read(pushes=True)
     name = session.batch.column.lower()
     field = next((field for field in data.schema if field.name.lower() == name), None)
     kind = field.dataType.simpleString() if field else ""
-    # Not for text, which databases compare by other rules than Spark; nor for times of SQLite, which are text
-    # too, and its decimals, which are floats: 0.80 may be 0.7999999999999999. It takes no infinity.
-    can_compare = not session.computes_column and (
-        (_NUMBER.fullmatch(kind) and not (are_times_text and not kind.endswith("int")))
-        or (kind in ("date", "timestamp", "timestamp_ntz") and not are_times_text)
-    )
-    if field is None or not can_compare:
+    if field is None or session.computes_column or not comparable.fullmatch(kind):
         return read()
     start = session.start(kind)
     if start is None:

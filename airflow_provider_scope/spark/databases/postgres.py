@@ -12,6 +12,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor import values as cursor_values
 from airflow_provider_scope.sources.cursor.bounds import Bound, check_times
 from airflow_provider_scope.sources.cursor.databases import MARK, OF_NUMBERS, named, postgres_literal
 from airflow_provider_scope.spark.databases import jdbc, postgres_parts
@@ -291,7 +292,7 @@ class _CursorConditions:
             if self.kind == "string" and end.kind == "instant":
                 (largest,) = session.ask(f"SELECT max({self.value}) FROM {session.rows_of}")
                 check_times(self.column.name, largest)
-            limit = self.literal(cursor_state.value_of("end_value", end, self.kind))
+            limit = self.literal(cursor_values.value_of("end_value", end, self.kind))
             conditions.append(f"{self.value} {self.op('<=' if end.side == 'closed' else '<')} {limit}")
             return self._or_missing(conditions), False
         before = cursor_state.decode(session.batch.before, f"batch {session.seq}")
@@ -386,12 +387,12 @@ class _CursorConditions:
                 f"GROUP BY 1 HAVING {value} IS NOT NULL LIMIT {cursor_state.MOST_GROUPS + 1}"
             )
             text, source = "json_object_agg(k, v)::text", f"({of_groups}) AS g"
-        furthest, *others = self.session.ask(f"SELECT {text}{also} FROM {source}")
+        furthest, *answers = self.session.ask(f"SELECT {text}{also} FROM {source}")
         if furthest is None:
-            return {}, others
+            return {}, answers
         values = json.loads(furthest) if self.group else {"": furthest}
         cursor_state.check_groups(str(self.cursor.per), values)
-        return values, others
+        return values, answers
 
     # ---- what is not committed yet ---------------------------------------------------------------
 

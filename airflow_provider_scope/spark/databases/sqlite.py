@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.sources.cursor.databases import MARK, named
+from airflow_provider_scope.sources.cursor.values import WHOLE
 from airflow_provider_scope.spark.databases import jdbc
 from airflow_provider_scope.sql import quoted
 
@@ -48,7 +49,8 @@ def rows(session: Session) -> DataFrame:
     declared_types |= {name: kind.simpleString() for name, kind in custom_types.items()}
     schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in declared_types.items())
     table = f"(SELECT {', '.join(values)} FROM {session.rows_of}) AS q"  # noqa: S608 - names are quoted
-    return jdbc.narrowed(session, partial(jdbc.reader, session, table, schema or None), are_times_text=True)
+    # Its times are text, and its decimals floats, of which 0.80 may be 0.7999999999999999.
+    return jdbc.narrowed(session, partial(jdbc.reader, session, table, schema or None), WHOLE)
 
 
 def _type(column: Column) -> str:

@@ -56,7 +56,7 @@ _LONGEST, _LONG_BYTES = 38, 8
 
 
 class AvroColumns(NamedTuple):
-    own: T.StructType
+    stored: T.StructType
     """As the file has them; nanoseconds are whole numbers."""
     as_read: T.StructType
     """As Spark gives them with ``reader_schema``."""
@@ -111,11 +111,11 @@ def columns_of(text: str) -> AvroColumns:
     """
     schema = json.loads(text)
     reader_schema = _widened(_stripped(schema, _KEPT | {_SPARK_TYPE}))
-    own, nanoseconds, unknown = _columns(schema)
+    stored, nanoseconds, unknown = _columns(schema)
     types_read = {field.name: field for field in _columns(reader_schema)[0]}
-    as_read = T.StructType([types_read[name] for name in own.names])
+    as_read = T.StructType([types_read[name] for name in stored.names])
     is_changed = reader_schema != schema
-    return AvroColumns(own, as_read, nanoseconds, unknown, json.dumps(reader_schema) if is_changed else "")
+    return AvroColumns(stored, as_read, nanoseconds, unknown, json.dumps(reader_schema) if is_changed else "")
 
 
 def _stripped(schema: Any, keys: Collection[str]) -> Any:

@@ -224,7 +224,7 @@ def _rescued(shape: Shape, columns: T.StructType) -> list[T.StructField]:
     declared = {field.name.lower(): field for field in columns}
     return [
         shape.columns[field.name]
-        for field in shape.own
+        for field in shape.stored
         if field.name.lower() not in declared or not _holds(shape, declared[field.name.lower()], field)
     ]
 
@@ -236,7 +236,7 @@ def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]
     Where Spark takes columns by position, the layout has all columns of the file, in its order.
     """
     read = {field.name.lower(): field.dataType for field in shape.columns}
-    no_types = {field.name.lower() for field in shape.own if isinstance(field.dataType, T.NullType)}
+    no_types = {field.name.lower() for field in shape.stored if isinstance(field.dataType, T.NullType)}
     nanoseconds = {name.lower() for name in shape.nanoseconds}
     layout = T.StructType()
     values = []
@@ -299,7 +299,7 @@ def _merged(shapes: Sequence[Shape]) -> tuple[T.StructType, list[str]]:
     problems = []
     for shape in shapes:
         path = shape.paths[0]
-        for field in shape.own:
+        for field in shape.stored:
             key = field.name.lower()
             merged_field = merged.get(key)
             if merged_field is None:
@@ -323,7 +323,7 @@ def _merged(shapes: Sequence[Shape]) -> tuple[T.StructType, list[str]]:
 def _differences(shape: Shape, declared: T.StructType, source: Source) -> list[tuple[str, str]]:
     """Find what keeps the files of a shape from being read as the declared columns, and what may help."""
     rescues = source.rescued_from is not None
-    file_fields = {field.name.lower(): field for field in shape.own}
+    file_fields = {field.name.lower(): field for field in shape.stored}
     declared_names = {field.name.lower() for field in declared}
     unknown = {name.lower() for name in shape.unknown}
     differences = _not_of_spark(shape, declared_names if source.ignores_extra else None)

@@ -61,7 +61,7 @@ class Shape:
     paths: tuple[str, ...]
     columns: T.StructType
     """As Spark reads them; nanoseconds are whole numbers."""
-    own: T.StructType
+    stored: T.StructType
     """As the files have them."""
     nanoseconds: dict[str, bool]
     """Columns with timestamps in nanoseconds: whether they are instants (else wall-clock times)."""
@@ -142,7 +142,7 @@ def _shape(
         footer=footer,
         paths=paths,
         columns=columns,
-        own=_own_orc(columns, footer) if footer.timestamps else _own(columns, nanoseconds, no_types),
+        stored=_own_orc(columns, footer) if footer.timestamps else _own(columns, nanoseconds, no_types),
         nanoseconds=nanoseconds,
         unknown=unknown,
         positions=tuple(columns) if is_unnamed else (),
@@ -155,7 +155,7 @@ def _avro_shape(footer: Footer, paths: tuple[str, ...]) -> Shape:
         footer=footer,
         paths=paths,
         columns=columns.as_read,
-        own=_own(columns.own, columns.nanoseconds),
+        stored=_own(columns.stored, columns.nanoseconds),
         nanoseconds=columns.nanoseconds,
         unknown=columns.unknown,
         positions=(),
