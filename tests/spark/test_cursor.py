@@ -567,7 +567,9 @@ def test_files_that_cannot_hold_new_rows_are_not_read(source: Source, spark: Any
     found = CursorSlice(before, "n", None, None, None, None)
     plan = TableSource(table="/t", cursor=Cursor(column="n"))
     data = spark.read.format("delta").load(str(source.path))
-    reading = Reading(spark, plan, found, f"file://{source.folder}/b", data, is_repeatable=True)
+    reading = Reading(
+        spark, plan, found, f"file://{source.folder}/b", data, checkpoint=None, is_repeatable=True
+    )
     new = reading._candidates()
 
     assert {Path(name).name for name in new.inputFiles()} <= {Path(name).name for name in data.inputFiles()}

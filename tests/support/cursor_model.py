@@ -49,7 +49,8 @@ class Replay:
             self.state, cursor.column, first and first.encode(), end and end.encode(), None, None
         )
         self.loads += 1
-        batch = Reading(self.spark, plan, found, f"file://{self.folder}/boundary/{self.loads}", data)
+        folder = f"file://{self.folder}/boundary/{self.loads}"
+        batch = Reading(self.spark, plan, found, folder, data, checkpoint=None)
         with ExitStack() as block:
             new = batch.held(block)
             self.state, self.more = new.state, '"more": true' in (new.state or "")
