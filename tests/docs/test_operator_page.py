@@ -1,4 +1,4 @@
-"""The reference names every argument, default, setting and reason as the code does."""
+"""The pages of reference name every argument, field, default, setting and reason as the code does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from airflow_provider_scope.values import TEXT_FORMATS, FileEntry, VersionSlice,
 from tests.docs.pages import DOCS, blocks, code, rows, section
 from tests.support.values import a_commit, an_entry
 
-PAGE = DOCS / "operator.md"
+OPERATOR = DOCS / "operator.md"
+FILES = DOCS / "files.md"
+SPARK = DOCS / "spark.md"
 LANDING = "file:///data/landing"
 
 
@@ -32,11 +34,22 @@ def default_of(cell: str) -> Any:
     return inspect.Parameter.empty if cell == "required" else ast.literal_eval(cell.strip("`"))
 
 
+def fields_of(spec: str) -> list[list[str]]:
+    """Return the table of a spec's fields: it stands on one page."""
+    found = [
+        (page, f"{level} Fields of {spec}")
+        for page in DOCS.glob("*.md")
+        for level in re.findall(rf"^(#+) Fields of {spec}$", page.read_text(), re.MULTILINE)
+    ]
+    assert len(found) == 1, f"Fields of {spec}: {found}"
+    return rows(section(*found[0]))
+
+
 def test_the_arguments_are_documented_in_order_with_their_defaults():
     from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 
     parameters = inspect.signature(inspect.unwrap(DeltaIncrementalIngestOperator.__init__)).parameters
-    table = rows(section(PAGE, "## Arguments").split("\n### ")[0])
+    table = rows(section(OPERATOR, "## Arguments"))
     documented = {code(row[0])[0]: row[1] for row in table}
 
     assert list(documented) == [name for name in parameters if name not in ("self", "kwargs")]
@@ -72,13 +85,12 @@ def test_the_fields_of_a_spec_are_documented_in_order_with_their_defaults(name):
         (field.name, inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default)
         for field in dataclasses.fields(getattr(specs, name))
     ]
-    table = [row for row in rows(section(PAGE, f"### {name}")) if "spark." not in row[0]]
 
-    assert [(code(row[0])[0], default_of(row[1])) for row in table] == fields
+    assert [(code(row[0])[0], default_of(row[1])) for row in fields_of(name)] == fields
 
 
 def test_the_number_of_files_in_a_batch_is_the_one_of_the_code():
-    (row,) = [row for row in rows(section(PAGE, "### FileSource")) if row[0] == "`max_files_per_trigger`"]
+    (row,) = [row for row in fields_of("FileSource") if row[0] == "`max_files_per_trigger`"]
 
     assert f"`None` is {MAX_FILES_ON_SPARK:,}." in row[3]
 
@@ -86,13 +98,13 @@ def test_the_number_of_files_in_a_batch_is_the_one_of_the_code():
 def test_the_arguments_that_are_templates_are_named():
     from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 
-    first = re.split(r"\.\s", section(PAGE, "## Templates and XComArgs"), maxsplit=1)[0]
+    first = re.split(r"\.\s", section(OPERATOR, "## Templates and XComArgs"), maxsplit=1)[0]
 
     assert code(first) == list(DeltaIncrementalIngestOperator.template_fields)
 
 
 def test_the_refused_options_are_documented_as_the_code_tells_them():
-    page = section(PAGE, "### Refused options")
+    page = section(FILES, "## Refused options")
     taken = [f"{name}={one.harmless}" for name, one in REFUSED.items() if one.harmless]
 
     assert [(code(row[0])[0], row[1], row[2]) for row in rows(page)] == [
@@ -143,7 +155,7 @@ WRITES = {
 
 
 def test_which_writes_modes_and_engines_go_together_is_what_the_code_says():
-    table = [row for row in rows(section(PAGE, "### What goes together")) if len(row) == 4]
+    table = [row for row in rows(section(OPERATOR, "## What goes together")) if len(row) == 4]
 
     assert table == [
         [
@@ -157,7 +169,7 @@ def test_which_writes_modes_and_engines_go_together_is_what_the_code_says():
 
 
 def test_what_is_refused_beside_what_is_documented_as_the_code_tells_it():
-    table = [row for row in rows(section(PAGE, "### What goes together")) if len(row) == 3]
+    table = [row for row in rows(section(OPERATOR, "## What goes together")) if len(row) == 3]
 
     assert table == [
         [f"`{one.beside.text}`", named(one.refused, one.only), one.do]
@@ -166,7 +178,7 @@ def test_what_is_refused_beside_what_is_documented_as_the_code_tells_it():
 
 
 def test_the_settings_of_spark_are_documented():
-    cells = [cell for row in rows(section(PAGE, "### SparkEngine")) for cell in row if "spark." in cell]
+    cells = [cell for row in rows(section(SPARK, "## Settings")) for cell in row if "spark." in cell]
     named = [name for cell in cells for name in code(cell)]
     settings = {**application.REQUIRED_CONF, **application.LOCAL_CONF}
 
@@ -177,19 +189,19 @@ def test_the_settings_of_spark_are_documented():
 def test_the_exact_settings_are_documented_as_the_code_tells_them():
     settings = {**EXACT, **EXACT_AT_START}
 
-    assert [(code(row[0])[0], row[1]) for row in rows(section(PAGE, "### Exact settings"))] == [
+    assert [(code(row[0])[0], row[1]) for row in rows(section(SPARK, "## Exact settings"))] == [
         (f"{name}={one.value}", one.reason) for name, one in settings.items()
     ]
 
 
 def test_every_reason_for_leaving_a_file_out_is_documented():
-    table = rows(section(PAGE, "## Which files a run takes"))
+    table = rows(section(FILES, "## Which files a run takes"))
 
     assert sorted(code(row[0])[0] for row in table) == sorted(get_args(Reason))
 
 
 def test_every_key_of_the_returned_report_is_documented():
-    keys = [name for row in rows(section(PAGE, "## Report")) for name in code(row[0])]
+    keys = [name for row in rows(section(OPERATOR, "## Report")) for name in code(row[0])]
 
     assert sorted(keys) == sorted(RunReport(roots=(LANDING,)).to_xcom())
 
@@ -229,13 +241,13 @@ def test_the_report_that_is_shown_is_the_one_that_is_logged():
     record = a_commit(3, table_version=7, files=0, size_bytes=48_112, rows=640, changes=changes)
     feed = RunReport(roots=(LANDING,), table_version=7, batches=[BatchReport.of(entry, record)])
 
-    shown = [block.text for block in blocks(section(PAGE, "## Report"), "text")]
+    shown = [block.text for block in blocks(section(OPERATOR, "## Report"), "text")]
 
     assert shown[:3] == [loaded.text() + "\n", feed.text() + "\n", nothing.text() + "\n"]
 
 
 def test_the_names_that_count_without_patterns_are_those_of_the_code():
-    text = section(PAGE, "### Usual names")
+    text = section(FILES, "## Usual names")
     documented = {code(row[0])[0]: code(row[1]) for row in rows(text) if row[0].startswith("`")}
     packed = code(text.split("may be compressed: ")[1].split(" comes after")[0])
 
@@ -250,12 +262,13 @@ def test_the_names_that_count_without_patterns_are_those_of_the_code():
 def test_the_line_for_patterns_that_match_nothing_is_what_a_report_says():
     report = RunReport((LANDING,), listed=2, patterns=(r"\.csv$",), unmatched=("a.tsv", "b.tsv"))
 
-    assert blocks(section(PAGE, "### Usual names"), "text")[0].text == report.text() + "\n"
-    assert f"`{RunReport((LANDING,)).why_nothing()}`" in section(PAGE, "### Usual names")
+    page = section(FILES, "## Usual names")
+    assert blocks(page, "text")[0].text == report.text() + "\n"
+    assert f"`{RunReport((LANDING,)).why_nothing()}`" in page
 
 
 def test_the_progress_that_is_shown_is_what_the_engine_reports():
-    progress = blocks(section(PAGE, "## Report"), "text")[3].text
+    progress = blocks(section(OPERATOR, "## Report"), "text")[3].text
     log = re.search(r"Spark's log: (\S+)", progress)
     assert log
     lines: list[str] = []
