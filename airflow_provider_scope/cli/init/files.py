@@ -19,10 +19,18 @@ from airflow_provider_scope.cli.init.dag_file import KEPT, Load, check_distinct,
 from airflow_provider_scope.columns import INFER
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.exceptions import BadFileError, SourceEmptyError
-from airflow_provider_scope.sources.files.discovery import Rules, candidates, is_hidden
+from airflow_provider_scope.sources.files.discovery import Rules, candidates
 from airflow_provider_scope.sources.files.spec import SAFETY_BUFFER_SECONDS, FileSource
 from airflow_provider_scope.stores.local import SCHEME, local_path
-from airflow_provider_scope.values import base_name, counted, iso_time, printable, some_names, usual_pattern
+from airflow_provider_scope.values import (
+    base_name,
+    counted,
+    is_hidden,
+    iso_time,
+    printable,
+    some_names,
+    usual_pattern,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -32,6 +32,7 @@ from airflow_provider_scope.values import (
     and_others,
     base_name,
     counted,
+    is_hidden,
     is_packed,
     is_readable,
     iso_time,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 SHOWN_OF_UNMATCHED = 3
 """Names that a report shows if no file matches the patterns."""
+
+_LOG = "/_delta_log/"
 
 _MAY_BE_CHANGES: frozenset[Reason] = frozenset({"too young", "zero length", "no modification time"})
 """Reasons to leave out a file that may have been loaded with other content before."""
@@ -114,17 +117,6 @@ class Rules:
         )
 
 
-def is_hidden(name: str) -> bool:
-    """Return whether Spark reads no rows from a file of this name, silently.
-
-    Measured on Spark 4.2.0: names that start with ``.``, or with ``_`` unless they hold ``=``, names
-    that end in ``._COPYING_``, and all that start with ``_metadata`` or ``_common_metadata``.
-    """
-    if name.startswith((".", "_metadata", "_common_metadata")) or name.endswith("._COPYING_"):
-        return True
-    return name.startswith("_") and "=" not in name
-
-
 def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] = ()) -> Candidates:
     """Pick the results out of one listing and sort them into the order of ingestion.
 
@@ -138,8 +130,8 @@ def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] 
     selection = _Selection(rules, roots, _Streams(everything))
     whole = selection.streams.whole
     # Files compare by their position; a key would take a million tuples more.
-    kept = sorted(whole(file) for file in everything.values() if selection.takes(file))
-    return selection.candidates(kept, len(everything), map(base_name, everything))
+    kept = [whole(file) for part in _parts(everything.values()) for file in selection.take(part)]
+    return selection.candidates(sorted(kept), len(everything), map(base_name, everything))
 
 
 def new_candidates(
@@ -154,53 +146,59 @@ def new_candidates(
     """
     selection = _Selection(rules, roots, _Streams({}))
     kept, names = dict[str, FileEntry](), list[str]()
-    listed, listed_files = 0, iter(listing)
-    while part := list(islice(listed_files, LISTED_AT_ONCE)):
+    listed = 0
+    for part in _parts(listing):
         if any(file.path.endswith(".ss") for file in part):
             return None
         listed += len(part)
-        fit = [file for file in part if selection.takes(file)]
-        kept.update((file.path, file) for file in loaded.without_same(fit))
+        kept.update((file.path, file) for file in loaded.without_same(selection.take(part)))
         if not selection.matched:
             names = _first_names([*names, *(base_name(file.path) for file in part)])
     return selection.candidates(sorted(kept.values()), listed, names)
 
 
+def _parts(listing: Iterable[FileEntry]) -> Iterator[list[FileEntry]]:
+    files = iter(listing)
+    while part := list(islice(files, LISTED_AT_ONCE)):
+        yield part
+
+
 class _Selection:
-    """Takes the files of a listing one by one: results, and those left out, with the reason."""
+    """Takes the files of a listing part by part: results, and those left out, with the reason."""
 
     def __init__(self, rules: Rules, roots: Sequence[str], streams: _Streams) -> None:
         self.rules = rules
         self.roots = roots
         self.streams = streams
-        self.patterns = [re.compile(pattern) for pattern in rules.patterns]
+        self.matches = _search(rules.patterns)
         self.unfit, self.held = Tally(), list[tuple[Reason, FileEntry]]()
         self.newest: FileEntry | None = None
         self.matched = 0
         self.tables = set[str]()
 
-    def takes(self, file: FileEntry) -> bool:
-        """Return whether a file holds rows for this run; count it if it matches and does not."""
-        if "/_delta_log/" in file.path:
-            self.tables.add(file.path.partition("/_delta_log/")[0])
-        name = base_name(file.path)
-        if not any(pattern.search(name) for pattern in self.patterns) or self.streams.is_part(file.path):
-            return False
-        self.matched += 1
-        if self.newest is None or file > self.newest:
-            self.newest = file
-        reason = _unfit(name, file, self.streams, self.rules)
+    def take(self, part: Sequence[FileEntry]) -> list[FileEntry]:
+        """Return the files that hold rows for this run; count those that match and do not."""
+        self.tables |= {file.path.partition(_LOG)[0] for file in part if _LOG in file.path}
+        matches, is_part = self.matches, self.streams.is_part
+        matching = [file for file in part if matches(base_name(file.path)) and not is_part(file.path)]
+        if matching:
+            self.matched += len(matching)
+            newest = max(matching)
+            self.newest = newest if self.newest is None else max(self.newest, newest)
+        return [file for file in matching if self._holds_rows(file)]
+
+    def _holds_rows(self, file: FileEntry) -> bool:
+        reason = _unfit(file, self.streams, self.rules, self.roots)
+        if reason is None:
+            return True
         if reason == "outside the interval":
             # Of another time: the run of that interval names what is odd about it.
             self.unfit.add_unnamed(reason, 1)
-            return False
-        if _in_hidden_folder(file.path, self.roots):
-            reason = "hidden folder"
-        if reason in _MAY_BE_CHANGES:
+        elif reason in _MAY_BE_CHANGES:
             self.held.append((reason, self.streams.whole(file)))
-        elif reason:
+        else:
             self.unfit.add(reason, file.path)
-        return reason is None
+        return False
 
     def candidates(self, kept: Sequence[FileEntry], listed: int, names: Iterable[str]) -> Candidates:
         """Return what became of the listing.
@@ -212,6 +210,12 @@ class _Selection:
         unmatched = () if self.matched else tuple(map(printable, _first_names(names)))
         held, tables = tuple(self.held), frozenset(self.tables)
         return Candidates(tuple(kept), self.unfit, held, listed, self.matched, self.newest, unmatched, tables)
+
+
+def _search(patterns: Sequence[str]) -> Callable[[str], object]:
+    searches = [re.compile(pattern).search for pattern in patterns]
+    # As a rule there is one, and a million names.
+    return searches[0] if len(searches) == 1 else lambda name: any(search(name) for search in searches)
 
 
 def _first_names(names: Iterable[str]) -> list[str]:
@@ -230,9 +234,12 @@ def _in_hidden_folder(path: str, roots: Sequence[str]) -> bool:
     return bool(inside) and all(any(map(is_hidden, place.split("/")[:-1])) for place in inside)
 
 
-def _unfit(name: str, file: FileEntry, streams: _Streams, rules: Rules) -> Reason | None:
+def _unfit(file: FileEntry, streams: _Streams, rules: Rules, roots: Sequence[str]) -> Reason | None:
+    name = base_name(file.path)
     if rules.window and file.modified_ms > 0 and file.modified_ms not in rules.window:
         return "outside the interval"
+    if _in_hidden_folder(file.path, roots):
+        return "hidden folder"
     if is_hidden(name):
         return "hidden name"
     if not is_readable(file.path):
