@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from airflow_provider_scope.protocol.engine import More, Work
-    from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry, TableIdentity
-    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
+    from airflow_provider_scope.protocol.recovery import Baseline, TableState
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.sources.cursor.spec import Cursor
     from airflow_provider_scope.spark.commit import Transaction
@@ -272,7 +272,7 @@ def _text_of_state(log: CheckpointLog, table: str) -> str | None:
     if newest is None or accepted is None or newest.seq > accepted.after_commit:
         return newest.state if newest else None
     records = [log.commit(seq) for seq in numbers]
-    table_state = probe(table, repair.existing_pipeline(log).pipeline, (None, -1), log.storage)
+    table_state = probe(table, repair.existing_pipeline(log).pipeline, recovery.NO_BASELINE, log.storage)
     chain = recovery.chain_of(table_state, recovery.recorded_states(records, table_state))
     batch = next((batch for _, batch in reversed(chain.batches) if not batch.abandoned), None)
     if batch is None and chain.bottom.problem:
@@ -349,9 +349,7 @@ class _Session(Engine):
     fences_without_table: ClassVar[bool] = True
     load_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
-    def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
-    ) -> TableState:
+    def probe(self, location: str, pipeline: str | None, baseline: Baseline) -> TableState:
         return probe(location, pipeline, baseline, self.log.storage)
 
     def run(self, work: Work, entries: Sequence[OffsetEntry], more: More | None = None) -> None:  # noqa: ARG002

@@ -19,6 +19,7 @@ from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.intervals import IntervalLog, known_intervals
 from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.protocol.records import Settlement
+from airflow_provider_scope.protocol.recovery import NO_BASELINE
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.fate import job_id
@@ -107,7 +108,7 @@ class Target:
         if any(seq > newest for seq in self.log.tail().committed):
             return False
         storage = store_of(self.table, self.storage_conn_id).storage
-        return probe(self.table, pipeline.pipeline, (None, -1), storage).newest_batch < newest
+        return probe(self.table, pipeline.pipeline, NO_BASELINE, storage).newest_batch < newest
 
     def scope_runner(self) -> ScopeRunner:
         """Return an engine that reads and closes batches; it runs none."""

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.hooks.databases import Database
     from airflow_provider_scope.protocol.engine import More, Work
-    from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
-    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.recovery import Baseline, TableState
     from airflow_provider_scope.specs import SparkEngine
     from airflow_provider_scope.specs.ingest import Ingest
     from airflow_provider_scope.stores.protocol import Storage, Store
@@ -66,9 +66,7 @@ class PlanEngine(Engine):
     table_storage: Storage
     database: Database | None = field(default=None, repr=False)
 
-    def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
-    ) -> TableState:
+    def probe(self, location: str, pipeline: str | None, baseline: Baseline) -> TableState:
         """Look at the table, without a JVM."""
         return probe(location, pipeline, baseline, self.table_storage)
 

@@ -176,8 +176,7 @@ def _read(log: CheckpointLog, engine: Engine, table: str) -> _Reading:
     pipeline = existing_pipeline(log)
     records = tuple(log.commit(seq) for seq in log.committed())
     accepted = log.newest_acceptance()
-    # Without a baseline the probe reads the table's whole log, and refuses nothing.
-    table_state = engine.probe(table, pipeline.pipeline, (None, -1))
+    table_state = engine.probe(table, pipeline.pipeline, recovery.NO_BASELINE)
     if table_state.identity is None:
         raise recovery.missing_table_error(table, log.location)
     if table_state.running is not None:
@@ -419,7 +418,7 @@ def _is_about_another_table(reading: _Reading, jobs: _Jobs) -> bool:
     What the service says of a job, and the versions that its attempt and a decision name, are about the table
     and the rows of that time.
     """
-    table_state, expected = reading.view.table, reading.view.baseline[0]
+    table_state, expected = reading.view.table, reading.view.baseline.identity
     if expected and table_state.identity and expected.table_id != table_state.table_id:
         return jobs.before is not None
     newest = max((restore.version for restore in table_state.restores), default=-1)

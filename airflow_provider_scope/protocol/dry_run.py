@@ -11,7 +11,7 @@ from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.engine import Engine
 from airflow_provider_scope.protocol.records import TableIdentity
-from airflow_provider_scope.protocol.recovery import CommittedBatch, TableState
+from airflow_provider_scope.protocol.recovery import Baseline, CommittedBatch, TableState
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
@@ -136,9 +136,7 @@ class _Checks(Engine):
     committed: dict[int, CommittedBatch] = field(default_factory=dict)
     is_complete: bool = True
 
-    def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
-    ) -> TableState:
+    def probe(self, location: str, pipeline: str | None, baseline: Baseline) -> TableState:
         """Look at the table, and add what was taken for committed."""
         if not self.committed:
             self.state = self.engine.probe(location, pipeline, baseline)

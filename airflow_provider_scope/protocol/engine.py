@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
-    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.recovery import Baseline, TableState
 
 
 More: TypeAlias = "Callable[[], Sequence[OffsetEntry]]"
@@ -53,9 +53,7 @@ class Engine(ABC):
     """The job that was waited for last; None where there is no job to look at."""
 
     @abstractmethod
-    def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
-    ) -> TableState:
+    def probe(self, location: str, pipeline: str | None, baseline: Baseline) -> TableState:
         """Look at the table; see ``protocol.probe.probe``."""
 
     @abstractmethod

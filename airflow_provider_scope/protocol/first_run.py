@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.source import Request, Source
     from airflow_provider_scope.protocol.view import LogView
 
-_NO_BASELINE = (None, -1)
-
 
 def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request, source: Source) -> bool:
     """Refuse to add files to the rows of others: which files are in the table already is not known.
@@ -35,7 +33,7 @@ def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request, s
         _check_empty(log, view)
     if not view.is_first or view.accepted or request.refresh or request.adds_to_rows or source.says_from_when:
         return True
-    table_state = engine.probe(request.table, None, _NO_BASELINE) if view.pipeline else view.table
+    table_state = engine.probe(request.table, None, recovery.NO_BASELINE) if view.pipeline else view.table
     if not table_state.has_rows:
         return True
     # Behind the look at the table: whoever wrote the rows logged them, or began, before that.
@@ -59,7 +57,7 @@ def table_of_others(log: CheckpointLog, engine: Engine, table: str) -> TableStat
     """Return the table if the next run would refuse it because of the rows of others; else None."""
     if log.newest_acceptance() or log.shares_table() or log.takeover(None):
         return None
-    table_state = engine.probe(table, None, _NO_BASELINE)
+    table_state = engine.probe(table, None, recovery.NO_BASELINE)
     return None if log.is_begun() or not table_state.has_rows else table_state
 
 

@@ -21,6 +21,7 @@ from airflow_provider_scope.protocol.bad_records import Quarantined
 from airflow_provider_scope.protocol.records import TableIdentity, notes
 from airflow_provider_scope.protocol.recovery import (
     MISSING_TABLE,
+    NO_BASELINE,
     NO_VERSION,
     CommittedBatch,
     Restored,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.delta.commit import DeltaCommit
     from airflow_provider_scope.delta.log import OpenTable
+    from airflow_provider_scope.protocol.recovery import Baseline
     from airflow_provider_scope.stores.protocol import Storage
 
 
@@ -46,15 +48,15 @@ _MERGE_METRICS = {
 def probe(
     location: str,
     app_id: str | None,
-    baseline: tuple[TableIdentity | None, int],
+    baseline: Baseline,
     storage: Storage,
 ) -> TableState:
     """Read the state of a Delta table, from its log alone.
 
     :param location: Canonical URI of the table.
     :param app_id: The pipeline's ``appId``; None for a pipeline that does not exist yet.
-    :param baseline: The expected identity and the version at which it was read. Only the log after that
-        version is searched for RESTOREs and for batches of the pipeline.
+    :param baseline: The expected table. Only the log after its version is searched for RESTOREs and for
+        batches of the pipeline.
     :param storage: Where the table is.
     :raises TableUnreadableError: The log could not be read. That never means "no table".
     :raises BatchOutcomeUnknownError: Versions after the baseline have been cleaned out of the log.
@@ -75,13 +77,13 @@ def probe(
         except (DeltaError, OSError, ValueError) as err:
             raise unreadable(location, err) from err
     # Another table than the expected one: all of its commits count.
-    return probe(location, app_id, (None, -1), storage)
+    return probe(location, app_id, NO_BASELINE, storage)
 
 
 def _recent(
     location: str,
     app_id: str | None,
-    baseline: tuple[TableIdentity | None, int],
+    baseline: Baseline,
     storage: Storage,
 ) -> TableState | None:
     """Read the state from the commits since the baseline alone; None if these do not tell it."""
@@ -100,9 +102,7 @@ def _recent(
     return TableState(expected, commits[-1].version, txn, committed, oldest=since + 1)
 
 
-def _state(
-    table: OpenTable, location: str, app_id: str | None, baseline: tuple[TableIdentity | None, int]
-) -> TableState:
+def _state(table: OpenTable, location: str, app_id: str | None, baseline: Baseline) -> TableState:
     expected, since = baseline
     version = table.delta.version()
     table_id = str(table.delta.metadata().id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from airflow_provider_scope.exceptions import (
     AbandonedBatchError,
@@ -102,7 +102,20 @@ class TableState:
         return -1 if self.txn is None else self.txn
 
 
-MISSING_TABLE = TableState(None, -1, None, {})
+MISSING_TABLE = TableState(None, NO_VERSION, None, {})
+
+
+class Baseline(NamedTuple):
+    """The table that the newest record expects; a probe looks at the log after that version."""
+
+    identity: TableIdentity | None
+    """None if there was no table."""
+    version: int
+    """What the table was at when the record was written."""
+
+
+NO_BASELINE = Baseline(None, NO_VERSION)
+"""Expects no table: a probe reads the whole log, and refuses nothing."""
 
 
 def in_force(last_commit: CommitRecord | None, accepted: Acceptance | None) -> Acceptance | None:
@@ -111,15 +124,14 @@ def in_force(last_commit: CommitRecord | None, accepted: Acceptance | None) -> A
     return accepted if accepted and accepted.after_commit >= newest_commit else None
 
 
-def baseline(
-    pipeline: Pipeline, last_commit: CommitRecord | None, accepted: Acceptance | None
-) -> tuple[TableIdentity | None, int]:
-    """Return the identity that the table must have, and the version it had when that was written down."""
+def baseline(pipeline: Pipeline, last_commit: CommitRecord | None, accepted: Acceptance | None) -> Baseline:
+    """Return which table the newest record expects."""
     if acceptance := in_force(last_commit, accepted):
-        return acceptance.table, acceptance.table_version
+        return Baseline(acceptance.table, acceptance.table_version)
     if last_commit:
-        return last_commit.table, last_commit.table_version
-    return pipeline.table, -1 if pipeline.table_version is None else pipeline.table_version
+        return Baseline(last_commit.table, last_commit.table_version)
+    version = NO_VERSION if pipeline.table_version is None else pipeline.table_version
+    return Baseline(pipeline.table, version)
 
 
 def first_in_table(last_commit: CommitRecord | None, accepted: Acceptance | None) -> int:
@@ -249,7 +261,7 @@ def check_transaction(
             f"The table {location} holds batch {_or_none(table_state.txn)} as its newest, but batch "
             f"{newest_commit} was committed to it.",
             # Of SCOPE jobs it has no transaction. Without a name, the command would take them for the engine.
-            do=_ACCEPT.replace("accept-table", "accept-table --engine spark"),
+            do=_accept("accept-table --engine spark"),
         )
     if table_state.newest_batch > newest_entry:
         raise _diverged(
@@ -287,10 +299,11 @@ def rows_of_others(
     )
 
 
-_ACCEPT = (
-    "look at the table, then run `airflow scope accept-table`: it shows what accepting the table as it is "
-    "would mean, and accepts it with --yes"
-)
+def _accept(command: str = "accept-table") -> str:
+    return (
+        f"look at the table, then run `airflow scope {command}`: it shows what accepting the table as it is "
+        "would mean, and accepts it with --yes"
+    )
 
 
 def _diverged(
@@ -299,11 +312,7 @@ def _diverged(
     do: str = "",
     kept: str = "the table, the log and all files; nothing was written",
 ) -> TableDivergedError:
-    return kind(
-        message,
-        kept=kept,
-        do=do or _ACCEPT,
-    )
+    return kind(message, kept=kept, do=do or _accept())
 
 
 def _or_none(value: int | None) -> str:

@@ -319,7 +319,7 @@ class MicroBatchExecution:
         try:
             pinned = pinned_columns(self.log, view) if request.infers_columns else None
             work = Work(view.pipeline.pipeline, request.table, self.log.location, view.first, pinned)
-            if view.table.identity is None and view.baseline[0]:
+            if view.table.identity is None and view.baseline.identity:
                 view.accepted = accept_missing_table(self.log, view)
             if open_batches[0].mode == "empty":  # left by an `accept-table` that died
                 self.engine.fence(work, replace(open_batches[0], mode="append"))

@@ -63,10 +63,10 @@ class LogView:
         return Epoch.of(self.newest, self.takeover)
 
     @property
-    def baseline(self) -> tuple[TableIdentity | None, int]:
-        """The identity the table must have, and the version at which it was written down."""
+    def baseline(self) -> recovery.Baseline:
+        """Which table the newest record expects."""
         if self.pipeline is None:
-            return None, -1
+            return recovery.NO_BASELINE
         return recovery.baseline(self.pipeline, self.last_commit, self.accepted)
 
     @property
@@ -88,7 +88,7 @@ class LogView:
     def is_table_missing(self) -> bool:
         """Whether there is no table where there was one."""
         is_recorded = self.last_commit is not None and self.last_commit.table is not None
-        return self.table.identity is None and (is_recorded or self.baseline[0] is not None)
+        return self.table.identity is None and (is_recorded or self.baseline.identity is not None)
 
     @property
     def rolled_back(self) -> tuple[int, ...]:
@@ -273,7 +273,7 @@ def loaded_in_table(log: CheckpointLog, audit: AuditFiles, engine: Engine, view:
             loaded.update(log.offset(seq).slice.audited)
     identity = view.table.identity
     if view.pipeline and identity and identity.restore_version is not None:
-        table_state = engine.probe(view.location, view.pipeline.pipeline, (None, -1))
+        table_state = engine.probe(view.location, view.pipeline.pipeline, recovery.NO_BASELINE)
         entries, taken = rows_in_table(log, view.takeover, table_state)
         if not log.first:  # of purged entries, only the history above tells
             loaded = SeenFiles(taken_files(log, taken))
@@ -349,7 +349,7 @@ def record_commit(
 
     :raises TableDivergedError: The table is not the one of the record below.
     """
-    view.check_identity(view.baseline[0])
+    view.check_identity(view.baseline.identity)
     if view.table.identity is None and not committed.abandoned:
         raise TableGoneError(
             f"The engine says that batch {entry.seq} is in the table, but there is no table at "
@@ -360,15 +360,13 @@ def record_commit(
         )
     if (
         view.table.identity
-        and view.baseline[0] is None
+        and view.baseline.identity is None
         and view.pipeline
         and (committed_numbers := log.committed())
     ):
         # Another run has put the first record since this one read the log: that one tells the table's id.
-        first, _ = recovery.baseline(
-            view.pipeline, log.commit(committed_numbers[-1]), log.newest_acceptance()
-        )
-        view.check_identity(first)
+        newest = log.commit(committed_numbers[-1])
+        view.check_identity(recovery.baseline(view.pipeline, newest, log.newest_acceptance()).identity)
     state, is_lost = _state_after(view, entry, committed)
     if not committed.abandoned and committed.columns != pinned_columns(log, view, since=log.first):
         log.put(SchemaVersion(seq=entry.seq, columns=committed.columns))
@@ -376,7 +374,7 @@ def record_commit(
         CommitRecord(
             seq=entry.seq,
             table=view.table.identity,
-            table_version=max(committed.version, view.baseline[1]),
+            table_version=max(committed.version, view.baseline.version),
             files=len(entry.slice.audited),
             size_bytes=entry.slice.size_bytes,
             committed_at_ms=committed_at_ms,

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.exceptions import ScopeJobFailedError, ScopeScriptError
     from airflow_provider_scope.protocol.engine import More
     from airflow_provider_scope.protocol.log import CheckpointLog
-    from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
-    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.recovery import Baseline, TableState
     from airflow_provider_scope.scope.submission import ScopeJobs
     from airflow_provider_scope.specs import ScopeEngine
     from airflow_provider_scope.specs.ingest import Ingest
@@ -102,9 +102,7 @@ class ScopeRunner(Engine):
 
     # ---- looking -------------------------------------------------------------------------------
 
-    def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
-    ) -> TableState:
+    def probe(self, location: str, pipeline: str | None, baseline: Baseline) -> TableState:
         """Look at the table, at the attempts of open batches, and at their jobs."""
         state = probe(location, pipeline, baseline, self.table_storage)
         if pipeline is None:
@@ -132,7 +130,7 @@ class ScopeRunner(Engine):
             committed[seq] = outcome
             txn = max(txn, seq)
         recorded = self.log.commit(newest).table_version if newest >= 0 else -1
-        since = max(baseline[1], recorded, state.oldest - 1)
+        since = max(baseline.version, recorded, state.oldest - 1)
         beyond_log = newest_marked(pipeline, changes(location, since, state.version, self.table_storage))
         if beyond_log >= tail.logged.stop:
             txn = beyond_log  # the log is an older copy than the table

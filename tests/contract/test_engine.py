@@ -25,7 +25,14 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol.engine import Engine, Work
 from airflow_provider_scope.protocol.records import encode_offset
-from airflow_provider_scope.protocol.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
+from airflow_provider_scope.protocol.recovery import (
+    MISSING_TABLE,
+    NO_BASELINE,
+    Baseline,
+    CommittedBatch,
+    Restored,
+    TableState,
+)
 from airflow_provider_scope.specs import SparkEngine
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.crash.scope_emulator import EmulatorWorld
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
+    from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.values import FileEntry
     from tests.support.memory_engine import Row
 
@@ -82,9 +89,7 @@ class Subject:
     def fence(self, entry: OffsetEntry) -> None:
         self.engine.fence(self.work(PIPELINE, [entry]), entry)
 
-    def probe(
-        self, pipeline: str | None = PIPELINE, baseline: tuple[TableIdentity | None, int] = (None, -1)
-    ) -> TableState:
+    def probe(self, pipeline: str | None = PIPELINE, baseline: Baseline = NO_BASELINE) -> TableState:
         return self.engine.probe(self.world.table, pipeline, baseline)
 
     def committed(self, pipeline: str = PIPELINE) -> dict[int, tuple[int, int | None, bool]]:
@@ -473,7 +478,7 @@ def test_a_restored_table_shows_it_and_what_came_after_the_baseline_and_keeps_it
     before = subject.probe()
     subject.world.restore(0)
 
-    found = subject.probe(baseline=(before.identity, 1))
+    found = subject.probe(baseline=Baseline(before.identity, 1))
     subject.run(an_entry(1, b), an_entry(2, c))
 
     assert before.identity
@@ -482,7 +487,7 @@ def test_a_restored_table_shows_it_and_what_came_after_the_baseline_and_keeps_it
     assert (found.identity.table_id, found.identity.restore_version) == (before.identity.table_id, 2)
     assert (found.version, found.txn, found.restores) == (2, 1, (Restored(2, 0),))
     assert subject.rows() == rows_of((a, 1, 1), (c, 1, 1))
-    after = subject.probe(baseline=(found.identity, 2))
+    after = subject.probe(baseline=Baseline(found.identity, 2))
     assert (after.identity, after.version, after.txn, after.restores) == (found.identity, 3, 2, ())
     assert {seq: seen(batch) for seq, batch in after.committed.items()} == {2: (3, 1, False)}
 
@@ -492,7 +497,7 @@ def test_a_table_that_was_created_again_has_another_id_and_no_batches(subject: S
     before = subject.probe()
     subject.recreate()
 
-    found = subject.probe(baseline=(before.identity, 1))
+    found = subject.probe(baseline=Baseline(before.identity, 1))
 
     assert before.identity
     assert found.identity

@@ -18,6 +18,7 @@ from airflow_provider_scope.exceptions import (
     TableUnreadableError,
 )
 from airflow_provider_scope.protocol.probe import probe
+from airflow_provider_scope.protocol.recovery import NO_BASELINE
 from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.stores.s3 import S3Calls, S3Storage
@@ -222,13 +223,13 @@ def test_a_table_is_looked_at_as_on_a_disk(service, bucket, client, tmp_path: Pa
         if path.is_file():
             client.put_object(Bucket=bucket, Key=f"t/_delta_log/{path.name}", Body=path.read_bytes())
 
-    found = probe(there, "app", (None, -1), storage)
+    found = probe(there, "app", NO_BASELINE, storage)
 
-    assert found == probe(here, "app", (None, -1), LocalStorage())
+    assert found == probe(here, "app", NO_BASELINE, LocalStorage())
     assert found.version == newest_version(there, storage) == 1
     service.faults.append(Fault(lambda *_: True, answer=error(403, "AccessDenied"), times=1000))
     with pytest.raises(TableUnreadableError, match="403 AccessDenied"):
-        probe(there, "app", (None, -1), storage)
+        probe(there, "app", NO_BASELINE, storage)
 
 
 def test_the_token_of_a_session_is_in_no_log(service, bucket, caplog):

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_provider_scope.engines.manager import Application
-    from airflow_provider_scope.protocol.records import TableIdentity
-    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.protocol.recovery import Baseline, TableState
     from airflow_provider_scope.protocol.report import RunReport
     from tests.support.batch_loop import BatchLoop
 
@@ -169,9 +168,7 @@ class GatedEngine(ClusterEngine):
 
     gate: Gate = field(repr=False)
 
-    def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
-    ) -> TableState:
+    def probe(self, location: str, pipeline: str | None, baseline: Baseline) -> TableState:
         try:
             return self.gate(
                 Call("probe"), lambda: super(GatedEngine, self).probe(location, pipeline, baseline)

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from airflow_provider_scope.columns import split_columns
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError
 from airflow_provider_scope.protocol.probe import probe
+from airflow_provider_scope.protocol.recovery import NO_BASELINE
 from airflow_provider_scope.spark import app, structs
 from airflow_provider_scope.spark.files import inference
 from airflow_provider_scope.spark.target import Target
@@ -450,7 +451,7 @@ def test_all_batches_of_a_run_have_the_columns_of_the_first_and_each_commit_says
 
     assert bench.rows() == [{"id": 1, "n": None}, {"id": 2, "n": 5}, {"id": 3, "n": None}, {"id": 4, "n": 4}]
     assert columns_said(bench) == dict.fromkeys(range(3), "id bigint, n bigint")
-    seen = probe(bench.plan.table, bench.plan.pipeline, (None, -1), LocalStorage())
+    seen = probe(bench.plan.table, bench.plan.pipeline, NO_BASELINE, LocalStorage())
     assert {batch.columns for batch in seen.committed.values()} == {"id bigint, n bigint"}
     lines = [line for line in capfd.readouterr().out.splitlines() if '"columns"' in line]
     assert len(lines) == 1

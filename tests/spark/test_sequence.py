@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import InputError, MergeKeyError
 from airflow_provider_scope.protocol.probe import probe
+from airflow_provider_scope.protocol.recovery import NO_BASELINE
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.spark.merge_loads import load, merge, refused, stored
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 def changes(bench: Bench) -> Any:
     """Return what the report says of the newest batch."""
-    state = probe(bench.plan.table, bench.plan.pipeline, (None, -1), LocalStorage())
+    state = probe(bench.plan.table, bench.plan.pipeline, NO_BASELINE, LocalStorage())
     return state.committed[max(state.committed)].changes
 
 

@@ -12,6 +12,7 @@ from deltalake import DeltaTable, Transaction
 
 from airflow_provider_scope.exceptions import BatchNotInTableError, TableDivergedError, UnknownRowsError
 from airflow_provider_scope.protocol.probe import probe
+from airflow_provider_scope.protocol.recovery import NO_BASELINE
 from airflow_provider_scope.spark import settings as core_settings
 from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.files.reading import over, read
@@ -229,7 +230,7 @@ def test_the_state_of_a_source_is_in_the_commit_of_its_rows(bench: Any, kind: st
 
     commit_once(bench.plan, target.log, entry, lambda given: target.write(given, found, {"state": STATE}))
 
-    found = probe(bench.plan.table, bench.plan.pipeline, (None, -1), LocalStorage()).committed
+    found = probe(bench.plan.table, bench.plan.pipeline, NO_BASELINE, LocalStorage()).committed
     assert {seq: batch.state for seq, batch in found.items()} == {0: None, 1: STATE}
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_provider_scope.protocol.engine import More, Work
-    from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
-    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.recovery import Baseline, TableState
 
 TRIES = 3
 """How often a batch is tried when another commit gets in between."""
@@ -59,9 +59,7 @@ class BatchLoop(Engine):
 
     # ---- the engine protocol ---------------------------------------------------------------------
 
-    def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
-    ) -> TableState:
+    def probe(self, location: str, pipeline: str | None, baseline: Baseline) -> TableState:
         try:
             return self.gate(Call("probe"), lambda: self.look(location, pipeline, baseline))
         except LostAnswer as err:

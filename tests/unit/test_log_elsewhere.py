@@ -26,7 +26,7 @@ from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import probe as table_probe
 from airflow_provider_scope.protocol.probe import probe
 from airflow_provider_scope.protocol.records import TableIdentity
-from airflow_provider_scope.protocol.recovery import MISSING_TABLE, TableState
+from airflow_provider_scope.protocol.recovery import MISSING_TABLE, NO_BASELINE, Baseline, TableState
 from airflow_provider_scope.scope.fate import changes
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.support.delta_engine import numbered
@@ -102,7 +102,7 @@ class Two:
     def identity(self) -> TableIdentity:
         return TableIdentity(str(self.table().metadata().id), None)
 
-    def same_since(self, baseline: tuple[TableIdentity | None, int]) -> TableState:
+    def same_since(self, baseline: Baseline) -> TableState:
         """See that both show the batches since a record that the whole log shows, and give them."""
         with mock.patch.object(table_probe, "newest_commits", return_value=None):
             whole = probe(self.here, PIPELINE, baseline, DISK)
@@ -110,7 +110,7 @@ class Two:
         assert probe(self.there, PIPELINE, baseline, self.storage) == whole
         return whole
 
-    def same(self, baseline: tuple[TableIdentity | None, int] = (None, -1)) -> TableState:
+    def same(self, baseline: Baseline = NO_BASELINE) -> TableState:
         """See that both give one answer, and give it."""
         here = self.same_since(baseline)
         assert probe(self.there, None, baseline, self.storage) == probe(self.here, None, baseline, DISK)
@@ -138,7 +138,7 @@ def test_a_log_without_a_checkpoint(two):
         two.append(seq)
     found = two.same()
     assert (found.version, found.txn, sorted(found.committed)) == (2, 2, [0, 1, 2])
-    assert two.same((two.identity(), 0)).committed.keys() == {1, 2}
+    assert two.same(Baseline(two.identity(), 0)).committed.keys() == {1, 2}
 
 
 def test_more_than_ten_commits_with_a_checkpoint_are_read_from_there_on(two):
@@ -150,7 +150,7 @@ def test_more_than_ten_commits_with_a_checkpoint_are_read_from_there_on(two):
     assert two.same().committed.keys() == set(range(15))
 
     two.storage.read_names.clear()
-    found = probe(two.there, PIPELINE, (two.identity(), 13), two.storage)
+    found = probe(two.there, PIPELINE, Baseline(two.identity(), 13), two.storage)
 
     assert (found.version, found.txn, [*found.committed]) == (14, 14, [14])
     assert set(two.storage.read_names) == {
@@ -166,7 +166,7 @@ def test_a_transaction_that_only_the_checkpoint_tells(two):
     two.table().create_checkpoint()
     two.log(f"{0:020}.json").unlink()
     write_deltalake(str(two.folder), pa.table({"a": [1]}), mode="append")
-    found = two.same((two.identity(), 1))
+    found = two.same(Baseline(two.identity(), 1))
     assert (found.version, found.txn, found.committed) == (2, 7, {})
 
 
@@ -174,7 +174,7 @@ def test_a_restore_is_seen(two):
     for seq in range(4):
         two.append(seq)
     two.table().restore(1)
-    found = two.same((two.identity(), 2))
+    found = two.same(Baseline(two.identity(), 2))
     assert [(one.version, one.to_version) for one in found.restores] == [(4, 1)]
     assert found.identity.restore_version == 4
 
@@ -185,10 +185,10 @@ def test_a_log_that_was_cleaned_behind_the_baseline_is_an_unknown_outcome(two):
     two.table().create_checkpoint()
     for version in range(3):
         two.log(f"{version:020}.json").unlink()
-    assert two.same((two.identity(), 2)).version == 4
+    assert two.same(Baseline(two.identity(), 2)).version == 4
     for where, storage in ((two.here, DISK), (two.there, two.storage)):
         with pytest.raises(BatchOutcomeUnknownError, match="versions 2 to 4"):
-            probe(where, PIPELINE, (two.identity(), 1), storage)
+            probe(where, PIPELINE, Baseline(two.identity(), 1), storage)
 
 
 def test_a_table_that_was_made_again_tells_all_of_its_commits(two):
@@ -197,7 +197,7 @@ def test_a_table_that_was_made_again_tells_all_of_its_commits(two):
     shutil.rmtree(two.folder)
     for seq in range(4):
         two.append(seq)
-    found = two.same((old, 2))
+    found = two.same(Baseline(old, 2))
     assert found.committed.keys() == {0, 1, 2, 3}
     assert found.identity.table_id != old.table_id
 
@@ -228,7 +228,7 @@ def test_what_delta_deletes_while_it_is_read_is_looked_for_again(two):
             two.log(f"{5:020}.checkpoint.parquet").unlink()
 
     two.storage.before = clean
-    found = probe(two.there, PIPELINE, (two.identity(), 11), two.storage)
+    found = probe(two.there, PIPELINE, Baseline(two.identity(), 11), two.storage)
     assert done
     assert (found.version, found.txn, [*found.committed]) == (12, 12, [12])
 
@@ -237,7 +237,7 @@ def test_a_log_that_is_always_gone_is_unreadable_and_never_missing(two, monkeypa
     two.append(0)
     monkeypatch.setattr(two.storage, "read", lambda path, at_most: None)
     with pytest.raises(TableUnreadableError, match=r"0\.json was deleted while it was read, 4 times"):
-        probe(two.there, PIPELINE, (None, -1), two.storage)
+        probe(two.there, PIPELINE, NO_BASELINE, two.storage)
 
 
 def test_a_hole_of_a_listing_in_pages_is_listed_again(two):
@@ -246,7 +246,7 @@ def test_a_hole_of_a_listing_in_pages_is_listed_again(two):
     whole = two.storage.names
     answers = [lambda folder: [name for name in whole(folder) if "0002.json" not in name], whole, whole]
     two.storage.names = lambda folder: answers.pop(0)(folder) if answers else whole(folder)
-    assert probe(two.there, PIPELINE, (None, -1), two.storage).committed.keys() == {0, 1, 2, 3}
+    assert probe(two.there, PIPELINE, NO_BASELINE, two.storage).committed.keys() == {0, 1, 2, 3}
 
 
 def test_a_hole_that_stays_is_unreadable(two):
@@ -257,7 +257,7 @@ def test_a_hole_that_stays_is_unreadable(two):
         with pytest.raises(
             TableUnreadableError, match="lacks version 2, and there is no checkpoint"
         ) as caught:
-            probe(where, PIPELINE, (None, -1), storage)
+            probe(where, PIPELINE, NO_BASELINE, storage)
         assert f"restore the file {2:020}.json" in caught.value.do
 
 
@@ -265,7 +265,7 @@ def test_who_may_not_look_is_not_told_that_there_is_no_table(two):
     two.append(0)
     two.emulator.set(denied_paths=("/lake/t/_delta_log",))
     for look in (
-        lambda: probe(two.there, PIPELINE, (None, -1), two.storage),
+        lambda: probe(two.there, PIPELINE, NO_BASELINE, two.storage),
         lambda: newest_version(two.there, two.storage),
         lambda: table_columns(two.there, two.storage),
     ):
@@ -279,7 +279,7 @@ def test_a_log_that_is_too_large_is_refused(two, monkeypatch):
     two.append(0)
     monkeypatch.setattr(delta_log, "COPY_LIMIT_BYTES", 100)
     with pytest.raises(TableUnreadableError, match="larger than 100 bytes"):
-        probe(two.there, PIPELINE, (None, -1), two.storage)
+        probe(two.there, PIPELINE, NO_BASELINE, two.storage)
 
 
 def test_a_sidecar_cannot_lead_out_of_the_copy(two):
@@ -288,7 +288,7 @@ def test_a_sidecar_cannot_lead_out_of_the_copy(two):
         json.dumps({"sidecar": {"path": "../../../evil.parquet", "sizeInBytes": 1}})
     )
     with pytest.raises(TableUnreadableError, match=r"it names '\.\./\.\./\.\./evil\.parquet'"):
-        probe(two.there, PIPELINE, (None, -1), two.storage)
+        probe(two.there, PIPELINE, NO_BASELINE, two.storage)
 
 
 @pytest.mark.spark
@@ -334,7 +334,7 @@ def test_checkpoints_that_spark_writes(two, spark, kind):
         "v2 json": checkpoints[0].endswith(".json") and len(sidecars) > 1,
         "v2 parquet": checkpoints[0].endswith(".parquet") and len(sidecars) > 1,
     }[kind], (checkpoints, sidecars)
-    found = two.same((two.identity(), 2))
+    found = two.same(Baseline(two.identity(), 2))
     assert (found.version, found.txn, sorted(found.committed)) == (3, 2, [2])
     assert two.same().committed.keys() == set(range(3))
 
@@ -353,11 +353,11 @@ def test_a_log_that_spark_cleaned(two, spark):
             os.utime(path, (days_ago, days_ago))
     left = [path.name for path in sorted((two.folder / "_delta_log").glob("*.json"))]
     assert f"{0:020}.json" not in left
-    found = two.same((two.identity(), 2))
+    found = two.same(Baseline(two.identity(), 2))
     assert (found.version, found.txn) == (3, 2)
     for where, storage in ((two.here, DISK), (two.there, two.storage)):
         with pytest.raises(BatchOutcomeUnknownError):
-            probe(where, PIPELINE, (two.identity(), 0), storage)
+            probe(where, PIPELINE, Baseline(two.identity(), 0), storage)
 
 
 def test_an_idle_look_reads_one_commit_and_no_checkpoint(two):
@@ -365,7 +365,7 @@ def test_an_idle_look_reads_one_commit_and_no_checkpoint(two):
         two.append(seq)
     two.table().create_checkpoint()
 
-    found = probe(two.there, PIPELINE, (two.identity(), 11), two.storage)
+    found = probe(two.there, PIPELINE, Baseline(two.identity(), 11), two.storage)
 
     assert (found.txn, found.version, found.committed) == (11, 11, {})
     assert two.storage.read_names == [f"{11:020}.crc", f"{11:020}.json"]
@@ -375,7 +375,7 @@ def test_an_idle_look_at_a_disk_does_not_open_the_table(two, monkeypatch):
     """That reads all commits since the checkpoint, and each run would do so twice."""
     for seq in range(3):
         two.append(seq)
-    baseline = (two.identity(), 2)
+    baseline = Baseline(two.identity(), 2)
     monkeypatch.delattr(delta_log, "DeltaTable")
 
     assert probe(two.here, PIPELINE, baseline, DISK).txn == 2
@@ -388,11 +388,11 @@ def test_what_came_since_the_record_is_read_and_nothing_else(two):
     write_deltalake(str(two.folder), pa.table({"a": [99]}), mode="append")  # of somebody else
     two.append(5)
 
-    found = two.same((identity, 4))
+    found = two.same(Baseline(identity, 4))
 
     assert (found.txn, found.version, set(found.committed)) == (5, 6, {5})
     two.storage.read_names.clear()
-    probe(two.there, PIPELINE, (identity, 4), two.storage)
+    probe(two.there, PIPELINE, Baseline(identity, 4), two.storage)
     assert two.storage.read_names == [f"{6:020}.crc", f"{5:020}.json", f"{6:020}.json"]
 
 
@@ -412,10 +412,10 @@ def test_a_checksum_that_does_not_tell_is_left_alone(two, other):
         two.append(seq)
     two.checksum(**other)
 
-    two.same((two.identity(), 1))
+    two.same(Baseline(two.identity(), 1))
 
     two.storage.read_names.clear()
-    assert probe(two.there, PIPELINE, (two.identity(), 1), two.storage).txn == 2
+    assert probe(two.there, PIPELINE, Baseline(two.identity(), 1), two.storage).txn == 2
     assert f"{0:020}.json" in two.storage.read_names  # the whole log, as there is no checkpoint
 
 
@@ -443,11 +443,11 @@ def test_random_histories_are_seen_alike_from_every_record(two, seed):
     """Commits of others, RESTOREs, properties and checkpoints, in any order; sometimes another table."""
     dice = random.Random(seed)
     deeds = ["ours"] * 5 + ["theirs", "delete", "restore", "property", "checkpoint"]
-    records = [(None, -1)]
+    records = [NO_BASELINE]
     for seq in range(dice.randrange(4, 14)):
         do(two, dice.choice(deeds), dice, seq)
-        seen = probe(two.here, PIPELINE, (None, -1), DISK)
-        records.append((seen.identity, seen.version))
+        seen = probe(two.here, PIPELINE, NO_BASELINE, DISK)
+        records.append(Baseline(seen.identity, seen.version))
     if seed % 3 == 0:
         shutil.rmtree(two.folder)
         for seq in range(dice.randrange(1, 14)):

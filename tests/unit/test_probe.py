@@ -14,6 +14,7 @@ from airflow_provider_scope.delta import log as delta_log
 from airflow_provider_scope.delta.commit import DeltaCommit
 from airflow_provider_scope.exceptions import TableUnreadableError
 from airflow_provider_scope.protocol.probe import are_harmless, probe
+from airflow_provider_scope.protocol.recovery import NO_BASELINE, Baseline
 from airflow_provider_scope.stores.local import LocalStorage
 from tests.support.delta_engine import numbered
 
@@ -62,7 +63,7 @@ def a_table_that_needs(feature: str, folder: Path) -> str:
 )
 def test_a_table_with_a_feature_for_readers_is_probed(feature, tmp_path):
     """These are the features of Delta 4.4 for readers, but for those of the next test."""
-    state = probe(a_table_that_needs(feature, tmp_path), "pipeline", (None, -1), LocalStorage())
+    state = probe(a_table_that_needs(feature, tmp_path), "pipeline", NO_BASELINE, LocalStorage())
 
     assert (state.version, state.txn) == (0, 7)
 
@@ -79,7 +80,7 @@ def test_a_table_with_a_feature_for_readers_is_probed(feature, tmp_path):
 )
 def test_a_table_that_cannot_be_opened_is_an_error_and_never_a_missing_table(feature, tmp_path):
     with pytest.raises(TableUnreadableError, match="DROP FEATURE"):
-        probe(a_table_that_needs(feature, tmp_path), "pipeline", (None, -1), LocalStorage())
+        probe(a_table_that_needs(feature, tmp_path), "pipeline", NO_BASELINE, LocalStorage())
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_the_hint_for_readers_of_the_log_decides_nothing(stale, tmp_path):
         (tmp_path / "_delta_log" / f"{1:020}.checkpoint.parquet").unlink()
     hint.write_bytes(b"{" if stale == "nothing that can be read" else hints[0])
 
-    state = probe(f"file://{tmp_path}", "pipeline", (None, -1), LocalStorage())
+    state = probe(f"file://{tmp_path}", "pipeline", NO_BASELINE, LocalStorage())
 
     assert (state.version, state.txn) == (3, 3)
 
@@ -123,7 +124,7 @@ def test_a_commit_that_says_nothing_of_itself_does_not_move_the_versions_of_othe
     lines = [line for line in silent.read_text().splitlines() if "commitInfo" not in line]
     silent.write_text("\n".join(lines) + "\n")
 
-    state = probe(f"file://{tmp_path}", "pipeline", (None, -1), LocalStorage())
+    state = probe(f"file://{tmp_path}", "pipeline", NO_BASELINE, LocalStorage())
 
     assert {seq: batch.version for seq, batch in state.committed.items()} == {0: 0, 2: 2, 3: 3}
     assert [(restored.version, restored.to_version) for restored in state.restores] == [(4, 2)]
@@ -132,17 +133,19 @@ def test_a_commit_that_says_nothing_of_itself_does_not_move_the_versions_of_othe
 def test_a_merge_that_gives_the_table_another_id_leaves_its_rows_there(tmp_path):
     for seq in range(2):
         add(tmp_path, seq)
-    before = probe(f"file://{tmp_path}", "pipeline", (None, -1), LocalStorage())
+    before = probe(f"file://{tmp_path}", "pipeline", NO_BASELINE, LocalStorage())
     table = DeltaTable(str(tmp_path))
     more = pa.table({"a": [1], "more": ["new"]})
     table.merge(more, "s.a = t.a", "s", "t", merge_schema=True).when_matched_update_all().execute()
 
-    state = probe(f"file://{tmp_path}", "pipeline", (before.identity, before.version), LocalStorage())
+    state = probe(f"file://{tmp_path}", "pipeline", Baseline(before.identity, before.version), LocalStorage())
     assert state.table_id != before.table_id
     assert state.restores == ()
     assert [*state.committed] == [1, 0]
     DeltaTable.create(str(tmp_path), table.schema(), mode="overwrite")
-    replaced = probe(f"file://{tmp_path}", "pipeline", (before.identity, before.version), LocalStorage())
+    replaced = probe(
+        f"file://{tmp_path}", "pipeline", Baseline(before.identity, before.version), LocalStorage()
+    )
     assert [(one.version, one.to_version) for one in replaced.restores] == [(3, -1)]
 
 
@@ -150,14 +153,14 @@ def test_a_clone_in_the_place_of_the_rows_is_seen_though_it_keeps_the_id_of_the_
     """`CREATE OR REPLACE TABLE … CLONE` of a table that was emptied, as Delta 4.4 writes it."""
     for seq in range(2):
         add(tmp_path, seq)
-    before = probe(f"file://{tmp_path}", "pipeline", (None, -1), LocalStorage())
+    before = probe(f"file://{tmp_path}", "pipeline", NO_BASELINE, LocalStorage())
     actions = [json.loads(line) for line in (tmp_path / FIRST_COMMIT).read_text().splitlines()]
     kept = [action for action in actions if action.keys() & {"add", "metaData", "protocol"}]
     info = {"operation": "CLONE", "operationParameters": {"sourceVersion": 0, "isShallow": True}}
     commit = "\n".join(json.dumps(action) for action in [{"commitInfo": info}, *kept])
     (tmp_path / FIRST_COMMIT.replace(f"{0:020}", f"{2:020}")).write_text(commit)
 
-    state = probe(f"file://{tmp_path}", "pipeline", (before.identity, before.version), LocalStorage())
+    state = probe(f"file://{tmp_path}", "pipeline", Baseline(before.identity, before.version), LocalStorage())
 
     assert state.table_id == before.table_id
     assert [(one.version, one.to_version) for one in state.restores] == [(2, None)]
@@ -174,7 +177,7 @@ def test_a_table_that_is_created_while_it_is_looked_for_is_found(tmp_path, monke
 
     monkeypatch.setattr(delta_log, "open_storage", created_meanwhile)
 
-    assert probe(f"file://{tmp_path}", "pipeline", (None, -1), LocalStorage()).version == 0
+    assert probe(f"file://{tmp_path}", "pipeline", NO_BASELINE, LocalStorage()).version == 0
 
 
 def test_of_two_folders_the_one_that_is_named_is_opened(tmp_path):
@@ -185,7 +188,7 @@ def test_of_two_folders_the_one_that_is_named_is_opened(tmp_path):
     (tmp_path / "made").rename(tmp_path / "a%20b")
     places = [f"file://{tmp_path}/{name}" for name in ("a b", "a%20b", "a%2fb")]
 
-    states = [probe(place, "pipeline", (None, -1), LocalStorage()) for place in places]
+    states = [probe(place, "pipeline", NO_BASELINE, LocalStorage()) for place in places]
     assert [(state.version, state.txn) for state in states[:2]] == [(1, 8), (0, 3)]
     assert [delta_log.newest_version(place, LocalStorage()) for place in places] == [1, 0, -1]
 
@@ -241,7 +244,7 @@ def test_of_a_damaged_log_the_message_names_the_file_and_what_helps(damage, app_
     damage(tmp_path / "_delta_log")
 
     with pytest.raises(TableUnreadableError) as caught:
-        probe(f"file://{tmp_path}", app_id, (None, -1), LocalStorage())
+        probe(f"file://{tmp_path}", app_id, NO_BASELINE, LocalStorage())
 
     what, do = DAMAGES[damage]
     assert (what in caught.value.what, do in caught.value.do) == (True, True), str(caught.value)
@@ -254,12 +257,12 @@ def test_a_recorded_version_whose_commit_was_emptied_since_is_told(tmp_path):
     location = f"file://{tmp_path}"
     for _ in range(3):
         write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
-    recorded = probe(location, "pipeline", (None, -1), LocalStorage())
+    recorded = probe(location, "pipeline", NO_BASELINE, LocalStorage())
     (tmp_path / f"_delta_log/{NEWEST}").write_bytes(b"")
     (tmp_path / f"_delta_log/{2:020}.crc").write_text("{}")
 
     with pytest.raises(TableUnreadableError, match=f"{NEWEST} is damaged: it holds nothing") as caught:
-        probe(location, "pipeline", (recorded.identity, recorded.version), LocalStorage())
+        probe(location, "pipeline", Baseline(recorded.identity, recorded.version), LocalStorage())
     assert f"with {2:020}.crc and, on a disk, .{NEWEST}.crc" in caught.value.do
 
 

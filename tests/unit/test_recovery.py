@@ -20,6 +20,8 @@ from airflow_provider_scope.protocol import acceptance
 from airflow_provider_scope.protocol.records import Acceptance, OffsetEntry, Pipeline, TableIdentity
 from airflow_provider_scope.protocol.recovery import (
     MISSING_TABLE,
+    NO_BASELINE,
+    Baseline,
     CommittedBatch,
     Outcomes,
     Restored,
@@ -59,46 +61,56 @@ def accepted(after_commit: int, table: TableIdentity = U, version: int = 40) -> 
 @pytest.mark.parametrize(
     ("pipeline", "commit", "acceptance", "expected"),
     [
-        pytest.param(Pipeline(pipeline="p", table=None), None, None, (None, -1), id="new pipeline, no table"),
         pytest.param(
-            Pipeline(pipeline="p", table=T, table_version=5), None, None, (T, 5), id="new pipeline, old table"
+            Pipeline(pipeline="p", table=None), None, None, NO_BASELINE, id="new pipeline, no table"
         ),
         pytest.param(
-            Pipeline(pipeline="p", table=T, table_version=0), None, None, (T, 0), id="a table at version 0"
+            Pipeline(pipeline="p", table=T, table_version=5),
+            None,
+            None,
+            Baseline(T, 5),
+            id="new pipeline, old table",
+        ),
+        pytest.param(
+            Pipeline(pipeline="p", table=T, table_version=0),
+            None,
+            None,
+            Baseline(T, 0),
+            id="a table at version 0",
         ),
         pytest.param(
             Pipeline(pipeline="p", table=None),
             a_commit(3, table=T_RESTORED, table_version=9),
             None,
-            (T_RESTORED, 9),
+            Baseline(T_RESTORED, 9),
             id="the newest commit wins over the pipeline",
         ),
         pytest.param(
             Pipeline(pipeline="p", table=T, table_version=5),
             None,
             accepted(-1),
-            (U, 40),
+            Baseline(U, 40),
             id="before any commit",
         ),
         pytest.param(
             Pipeline(pipeline="p", table=T, table_version=5),
             a_commit(3, table=T, table_version=9),
             accepted(3),
-            (U, 40),
+            Baseline(U, 40),
             id="accepted after the newest commit",
         ),
         pytest.param(
             Pipeline(pipeline="p", table=T, table_version=5),
             a_commit(4, table=U, table_version=41),
             accepted(3),
-            (U, 41),
+            Baseline(U, 41),
             id="committed after it was accepted",
         ),
         pytest.param(
             Pipeline(pipeline="p", table=T, table_version=5),
             a_commit(0, table=T, table_version=6),
             accepted(-1),
-            (T, 6),
+            Baseline(T, 6),
             id="the first commit came after it was accepted",
         ),
     ],
@@ -107,7 +119,7 @@ def test_the_newest_record_says_which_table_is_expected(
     pipeline: Pipeline,
     commit: CommitRecord | None,
     acceptance: Acceptance | None,
-    expected: tuple[TableIdentity | None, int],
+    expected: Baseline,
 ) -> None:
     assert baseline(pipeline, commit, acceptance) == expected
 
