@@ -76,8 +76,8 @@ def _command(name: str, summary: str, *args: Arg, module: str, function: str = "
     )
 
 
-def _reading(name: str, summary: str, *args: Arg) -> ActionCommand:
-    return _command(name, summary, *args, _OUTPUT, module="inspection")
+def _reading(name: str, summary: str, *args: Arg, module: str = "inspection") -> ActionCommand:
+    return _command(name, summary, *args, _OUTPUT, module=module)
 
 
 def _writing(name: str, summary: str, *args: Arg) -> ActionCommand:
@@ -141,7 +141,9 @@ def get_scope_cli_commands() -> list[CLICommand]:
             _flag("--full-refresh", "Show what a run with full_refresh=True would do"),
             _flag("--read", "Start Spark, read the first batch, and show all in it that does not fit"),
         ),
-        _reading("quarantine", "Show what could not be loaded and was quarantined", _TABLE),
+        _reading(
+            "quarantine", "Show what could not be loaded and was quarantined", _TABLE, module="quarantine"
+        ),
         _writing("rebuild", "Write watermark.json and sources/ again from the log", _TABLE),
         _writing(
             "vacuum",

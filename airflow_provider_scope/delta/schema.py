@@ -205,7 +205,7 @@ class Evolution:
     added: tuple[str, ...] = ()
     """Paths with types of the columns and fields that the table lacked."""
     widened: tuple[str, ...] = ()
-    """Paths with both types."""
+    """What is said of each column and field that gets a wider type."""
     missing: tuple[str, ...] = ()
     """Paths of columns and fields that the SELECT lacks."""
 
@@ -218,7 +218,7 @@ class Evolution:
         return "; ".join(
             [
                 *([f"the table gets {', '.join(self.added)}"] if self.added else []),
-                *(f"{change.replace(' from ', ' is widened from ', 1)}" for change in self.widened),
+                *self.widened,
                 *([f"not in the SELECT: {', '.join(self.missing)}"] if self.missing else []),
             ]
         )
@@ -348,7 +348,7 @@ class _Comparison:
                 return table
             case str(), str() if wider_kind := wider(table, select):
                 if can_widen:
-                    self.widened.append(f"{path} from {table} to {wider_kind}")
+                    self.widened.append(f"{path} is widened from {table} to {wider_kind}")
                     return wider_kind
                 self.could_widen = True
         self._differs(path, select, table, origin)

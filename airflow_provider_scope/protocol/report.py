@@ -207,7 +207,7 @@ class RunReport:
             lines.append(f"quarantined: {bad_records.text(self.quarantined)}")
             lines += [f"    {line}" for line in bad_records.rule_lines(self.quarantined)]
         if self.rescued:
-            lines.append(rescued_text(self.rescued))
+            lines.append(f"rescued: {rescued_text(self.rescued)}")
         if self.changes:
             lines.append(changes_text(self.changes))
         if self.superseded:
@@ -312,9 +312,10 @@ def _drop_names(names: dict[str, list[str]], excess: int) -> None:
 
 
 def rescued_text(rescued: Counter[str]) -> str:
-    """Write the keys that were rescued as a line, the most frequent first."""
-    parts = [f"{printable(key)} of {counted(count, 'record')}" for key, count in rescued.most_common()]
-    return f"rescued: {', '.join(parts)}"
+    """List the keys that were rescued, the most frequent first."""
+    return ", ".join(
+        f"{printable(key)} of {counted(count, 'record')}" for key, count in rescued.most_common()
+    )
 
 
 def changes_text(changes: Mapping[str, int]) -> str:

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from py4j.java_gateway import get_field, set_field
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.cli.inspection import read_quarantine
+from airflow_provider_scope.cli.quarantine import read_quarantine
 from airflow_provider_scope.delta.log import read_table
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError, BatchNotInTableError, InputError
 from airflow_provider_scope.spark.files.quarantine import COLUMNS, Quarantine

@@ -273,8 +273,8 @@ WIDENED = [
 
 @pytest.mark.parametrize(("table", "select", "after"), WIDENED)
 def test_a_type_is_widened_to_the_narrowest_one_that_holds_both(table: str, select: str, after: str) -> None:
-    change = f"v from {table} to {after}"
-    nested = f"s.l.element.v from {table} to {after}"
+    change = f"v is widened from {table} to {after}"
+    nested = f"s.l.element.v is widened from {table} to {after}"
 
     assert grown("widen", {"v": table}, {"V": select}) == Evolution(columns({"v": after}), (), (change,), ())
     assert grown("widen", {"s": {"l": [{"v": table}]}}, {"s": {"l": [{"v": select}]}}) == Evolution(
@@ -353,7 +353,7 @@ def test_a_partition_column_stays_as_it_is() -> None:
         "P int partitions the table and is missing in the SELECT."
     )
     assert grown("widen", table, {"v": "bigint", "p": "smallint"}, partitions=("P",)) == Evolution(
-        columns({"v": "bigint", "P": "int"}), (), ("v from int to bigint",), ()
+        columns({"v": "bigint", "P": "int"}), (), ("v is widened from int to bigint",), ()
     )
 
 
@@ -378,7 +378,7 @@ def test_a_declared_column_that_the_table_lacks_is_added_with_the_declared_type(
 
 def test_a_declared_type_that_is_wider_widens_the_table() -> None:
     assert grown("widen", {"b": "int"}, {"b": "int"}, **declared(b="bigint")) == Evolution(
-        columns({"b": "bigint"}), (), ("b from int to bigint",), ()
+        columns({"b": "bigint"}), (), ("b is widened from int to bigint",), ()
     )
     assert refused("add", {"b": "int"}, {"b": "int"}, **declared(b="bigint")) == (
         "b is bigint as declared and int in the table."
@@ -444,6 +444,7 @@ def test_the_types_of_deltas_log_are_told_as_spark_writes_them() -> None:
         ({"a": "int"}, {"a": "int"}, ""),
         ({"a": "int"}, {"a": "int", "b": "int", "c": "date"}, "the table gets b int, c date"),
         ({"a": "int"}, {"a": "bigint"}, "a is widened from int to bigint"),
+        ({"a from b": "int"}, {"a from b": "bigint"}, "a from b is widened from int to bigint"),
         ({"a": "int", "b": "int"}, {"a": "int"}, "not in the SELECT: b"),
         (
             {"a": "int", "b": "int"},

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_scope.cli import inspection
-from airflow_provider_scope.cli.inspection import QuarantinedFile
+from airflow_provider_scope.cli.quarantine import QuarantinedFile, in_effect
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.protocol.bad_records import Quarantined
 from airflow_provider_scope.protocol.retention import LEFTOVER_MS, Progress, Segment, purge_below, purgeable
@@ -101,4 +100,4 @@ def test_what_was_put_aside_by_a_purged_batch_can_still_be_given_back():
 
     log = world.log()
     assert log.vacuumed().below == 4
-    assert inspection.in_effect(log, [aside, replace(aside, batch=2)]) == [aside]
+    assert in_effect(log, [aside, replace(aside, batch=2)]) == [aside]
