@@ -339,8 +339,7 @@ class ChangeRows(Source):
         commits = [self.source_log.needed(version) for version in range(first, end + 1)]
         metadata = self.source_log.metadata
         before = self.source_log.metadata_before(commits)
-        feed_state.check_range(self.table, commits, metadata.table, before, is_first=state is None)
-        check_partitions(self.table, commits, before, is_first=state is None)
+        self._check_versions(commits, before, is_first=state is None)
         if state and self.goes_by_keys:
             feed_state.check_reused(self.table, before, commits)
         if state and self.goes_by_names:
@@ -405,8 +404,7 @@ class ChangeRows(Source):
         self._check_same(state)
         commits, metadata = self._commits_after(state.version), self.source_log.metadata
         before = self.source_log.metadata_before(commits)
-        feed_state.check_range(self.table, commits, metadata.table, before)
-        check_partitions(self.table, commits, before)
+        self._check_versions(commits, before)
         feed_state.cut(self.table, commits, before, max_commits=None, max_bytes=None)
         lag = feed_state.lag_of(commits)
         warnings = [feed_state.lag_warning(self.table, lag, metadata.kept, now_ms)]
@@ -429,9 +427,7 @@ class ChangeRows(Source):
             self._check_feed()
             try:
                 commits = self._commits_after(end)
-                metadata_before = self.source_log.metadata_before(commits)
-                feed_state.check_range(self.table, commits, metadata.table, metadata_before)
-                check_partitions(self.table, commits, metadata_before)
+                self._check_versions(commits, self.source_log.metadata_before(commits))
             except ChangeFeedError as err:
                 do = f"leave end_version={end} out, or set a later one: no load could go on after that one"
                 raise ChangeFeedError(err.what, kept=err.kept, do=do) from err
@@ -448,6 +444,19 @@ class ChangeRows(Source):
             first_ms=at_ms,
             last_ms=at_ms,
         )
+
+    def _check_versions(
+        self, commits: Sequence[SourceCommit], before: Metadata | None, *, is_first: bool = False
+    ) -> None:
+        """Refuse versions of which the feed does not tell all changes, or not all values.
+
+        :param before: The metadata before them; None if none of them changes it, or it is not known.
+        :param is_first: Whether nothing is loaded yet.
+        :raises ChangeFeedError: As said.
+        """
+        source = self.source_log.metadata.table
+        feed_state.check_range(self.table, commits, source, before, is_first=is_first)
+        check_partitions(self.table, commits, before, is_first=is_first)
 
     def _commits_after(self, version: int) -> list[SourceCommit]:
         return [self.source_log.needed(number) for number in range(version + 1, self.source_log.newest + 1)]
