@@ -23,7 +23,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.spark.session import short_cause
-from airflow_provider_scope.spark.structs import type_text
+from airflow_provider_scope.spark.structs import is_nested, map_leaves, type_text, without_length
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +62,8 @@ def to_dataframe(spark: SparkSession, data: Iterable[Any], schema: str | T.Struc
         raise InputError(f"data is a {type(data).__name__}, and not a list of rows.", kept=KEPT, do=_ROWS)
     rows = list(data)
     columns = _columns(spark, rows, schema)
-    stored = cast("T.StructType", _without_lengths(columns))
+    # No DataFrame of rows has char or varchar.
+    stored = cast("T.StructType", map_leaves(columns, without_length, keeps_not_null=True))
     return spark.createDataFrame(converted(rows, columns), stored, verifySchema=False)
 
 
@@ -110,21 +111,6 @@ def _columns(spark: SparkSession, rows: list[Any], schema: str | T.StructType | 
     raise InputError(f"{what} not name columns.", kept=KEPT, do=_SCHEMA)
 
 
-def _without_lengths(kind: T.DataType) -> T.DataType:
-    """Return a type with strings in place of ``char`` and ``varchar``, which no DataFrame of rows has."""
-    if isinstance(kind, T.StructType):
-        return T.StructType(
-            [T.StructField(f.name, _without_lengths(f.dataType), f.nullable, f.metadata) for f in kind]
-        )
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_without_lengths(kind.elementType), kind.containsNull)
-    if isinstance(kind, T.MapType):
-        return T.MapType(
-            _without_lengths(kind.keyType), _without_lengths(kind.valueType), kind.valueContainsNull
-        )
-    return T.StringType() if isinstance(kind, (T.CharType, T.VarcharType)) else kind
-
-
 def _check_types(kind: T.DataType) -> None:
     """Refuse a type whose values rows of Python do not hold, or Delta does not."""
     if isinstance(kind, T.StructType):
@@ -133,7 +119,7 @@ def _check_types(kind: T.DataType) -> None:
     elif isinstance(kind, T.ArrayType):
         _check_types(kind.elementType)
     elif isinstance(kind, T.MapType):
-        if isinstance(kind.keyType, (T.StructType, T.ArrayType, T.MapType)):
+        if is_nested(kind.keyType):
             raise InputError(
                 f"Rows cannot have maps whose keys are of the type {kind.keyType.simpleString()}.",
                 kept=KEPT,

@@ -137,20 +137,37 @@ def column_of(data: DataFrame, path: str, argument: str = "column") -> tuple[Col
     return value, kind.simpleString()
 
 
+def is_nested(kind: T.DataType) -> bool:
+    """Return whether a type has types inside."""
+    return isinstance(kind, (T.StructType, T.ArrayType, T.MapType))
+
+
 def map_leaves(
-    kind: T.DataType, change: Callable[[T.DataType], T.DataType], *, keys: T.DataType | None = None
+    kind: T.DataType,
+    change: Callable[[T.DataType], T.DataType],
+    *,
+    keys: T.DataType | None = None,
+    keeps_not_null: bool = False,
 ) -> T.DataType:
     """Change each leaf of a type: each type in it that has no types inside.
 
     :param keys: The type that all keys of maps get, in place of a change.
+    :param keeps_not_null: Whether NOT NULL and the metadata of fields stay, which are left out otherwise.
     """
+
+    def inside(kind: T.DataType) -> T.DataType:
+        return map_leaves(kind, change, keys=keys, keeps_not_null=keeps_not_null)
+
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, map_leaves(f.dataType, change, keys=keys)) for f in kind])
+        fields = [T.StructField(f.name, inside(f.dataType), f.nullable, f.metadata) for f in kind]
+        if not keeps_not_null:
+            fields = [T.StructField(f.name, f.dataType) for f in fields]
+        return T.StructType(fields)
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(map_leaves(kind.elementType, change, keys=keys))
+        return T.ArrayType(inside(kind.elementType), kind.containsNull or not keeps_not_null)
     if isinstance(kind, T.MapType):
-        key = keys or map_leaves(kind.keyType, change)
-        return T.MapType(key, map_leaves(kind.valueType, change, keys=keys))
+        key = keys or inside(kind.keyType)
+        return T.MapType(key, inside(kind.valueType), kind.valueContainsNull or not keeps_not_null)
     return change(kind)
 
 
@@ -217,7 +234,11 @@ def without_lengths(columns: T.StructType) -> T.StructType:
 
 def bare_type(kind: T.DataType) -> T.DataType:
     """Leave out what does not change values: whether NULL is allowed, comments, lengths of texts."""
-    return map_leaves(kind, lambda k: T.StringType() if isinstance(k, (T.CharType, T.VarcharType)) else k)
+    return map_leaves(kind, without_length)
+
+
+def without_length(leaf: T.DataType) -> T.DataType:
+    return T.StringType() if isinstance(leaf, (T.CharType, T.VarcharType)) else leaf
 
 
 def repeated_names(names: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from airflow_provider_scope.spark.files.shapes import ClockOfUTC, Shape, read_sh
 from airflow_provider_scope.spark.session import in_utc
 from airflow_provider_scope.spark.structs import (
     bare_type,
+    is_nested,
     map_leaves,
     merge_types,
     type_text,
@@ -250,7 +251,7 @@ def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]
             continue
         if file_type is None:
             kind = field.dataType
-        elif isinstance(file_type, (T.StructType, T.ArrayType, T.MapType)):
+        elif is_nested(file_type):
             kind = cast("T.DataType", merge_types(field.dataType, file_type, lambda _, read: read))
         else:
             kind = file_type

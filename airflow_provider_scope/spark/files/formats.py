@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import BadRecordError, InputError, mask
 from airflow_provider_scope.expectations import LEVEL_HINT, RULE_HINT
 from airflow_provider_scope.sources.files.spec import RESCUED_PATH
 from airflow_provider_scope.spark.files.listing import FILE, KEPT, SHOWN, load, number_in_file
-from airflow_provider_scope.spark.structs import to_struct, type_text
+from airflow_provider_scope.spark.structs import is_nested, to_struct, type_text
 from airflow_provider_scope.spark.values import INSTANT_FORMAT, Converted, convert, convert_inside
 from airflow_provider_scope.sql import literal, quoted
 
@@ -323,7 +323,7 @@ def _text_of(field: T.StructField) -> str:
     name = quoted(field.name)
     if isinstance(field.dataType, T.BinaryType):
         return f"base64({name})"
-    if isinstance(field.dataType, (T.StructType, T.ArrayType, T.MapType)):
+    if is_nested(field.dataType):
         return _json_of_value(name)
     return f"CAST({name} AS string)"
 

@@ -26,7 +26,7 @@ from airflow_provider_scope.spark.files.listing import (
     with_lines,
 )
 from airflow_provider_scope.spark.files.table_types import type_of_texts
-from airflow_provider_scope.spark.structs import map_leaves, paths_of, repeated_names, type_text
+from airflow_provider_scope.spark.structs import is_nested, map_leaves, paths_of, repeated_names, type_text
 from airflow_provider_scope.spark.values import Converted, convert_inside
 from airflow_provider_scope.sql import literal, quoted
 
@@ -290,7 +290,7 @@ def _rescuing(rows: DataFrame, columns: T.StructType, source: Source) -> Records
             fit.append(f"({RECORD} IS NULL OR NOT {failed})")
         if converted.is_exact:
             fit.append(f"({name} IS NULL OR coalesce({converted.is_exact}, false))")
-        if _is_nested(field.dataType):
+        if is_nested(field.dataType):
             wrong = _TextCheck({}, extra=False).keys_of_column(field, _TEXT)
             fit.append(f"{formats.not_compiled(wrong)} IS NULL")
         if fit:
@@ -559,12 +559,12 @@ class _TextCheck:
         element = f"e{depth}"
         if isinstance(kind, T.StructType):
             return self._keys_of_struct(kind, text, depth)
-        if isinstance(kind, T.ArrayType) and _is_nested(kind.elementType):
+        if isinstance(kind, T.ArrayType) and is_nested(kind.elementType):
             inner = self._keys(kind.elementType, element, depth + 1)
             return self._first(f"transform({self._parse(text, 'array<string>')}, {element} -> {inner})")
         if isinstance(kind, T.MapType):
             inner = "CAST(NULL AS string)"
-            if _is_nested(kind.valueType):
+            if is_nested(kind.valueType):
                 values = f"map_values({self._parse(text, 'map<string,string>')})"
                 of_value = self._keys(kind.valueType, element, depth + 1)
                 inner = self._first(f"transform({values}, {element} -> {of_value})")
@@ -577,7 +577,7 @@ class _TextCheck:
         unknown = f"array_except({names}, array({declared}))"
         message = f"concat('it has keys that are not declared: ', array_join({unknown}, ', '))"
         undeclared_case = "" if self.extra else f"WHEN size({unknown}) > 0 THEN {message}"
-        nested = [self.keys_of_column(f, text, depth) for f in kind if _is_nested(f.dataType)]
+        nested = [self.keys_of_column(f, text, depth) for f in kind if is_nested(f.dataType)]
         deeper = f"coalesce({', '.join(nested)})" if nested else "CAST(NULL AS string)"
         return f"CASE {self._twice(text)} {undeclared_case} ELSE {deeper} END"
 
@@ -594,7 +594,3 @@ class _TextCheck:
 
     def _first(self, array: str) -> str:
         return f"try_element_at(filter({array}, p -> p IS NOT NULL), 1)"
-
-
-def _is_nested(kind: T.DataType) -> bool:
-    return isinstance(kind, (T.StructType, T.ArrayType, T.MapType))

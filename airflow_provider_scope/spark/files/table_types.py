@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.delta import schema, write_rules
 from airflow_provider_scope.spark.shaping import is_computed
-from airflow_provider_scope.spark.structs import bare_type, merge_types, of_table
+from airflow_provider_scope.spark.structs import bare_type, is_nested, merge_types, of_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +132,7 @@ def type_of_texts(files: T.DataType, table: T.DataType, *, widens: bool = False)
     """
 
     def leaf_type(table: T.DataType, files: T.DataType) -> T.DataType:
-        if isinstance(table, (T.StructType, T.ArrayType, T.MapType)):
+        if is_nested(table):
             return table
         if not isinstance(table, _READABLE):
             return files
