@@ -174,6 +174,7 @@ class ServedHook(SubmitHook):
     def _start(self, path: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
         command, settings = self._prepared(path, IDLE_SECONDS)
         try:
+            # Not by `submit` of Airflow's hook, which waits for the end of what it starts: a server stays.
             with path.with_suffix(".log").open("wb") as log:
                 return subprocess.Popen(  # noqa: S603
                     command,

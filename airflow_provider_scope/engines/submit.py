@@ -81,9 +81,10 @@ _SHORTEST_SECRET = 6
 class SubmitHook(SparkSubmitHook):
     """Airflow's hook for ``spark-submit``, for an application that reports by events.
 
-    The application's output goes to a file instead of the task's log. The process leads a group of its
-    own, so no process of Spark outlives a task that is killed. Settings go through a file that only this
-    user can read: everybody on the machine can read a command line.
+    The parent builds the command, starts the process and waits for it; here the process is another one. Its
+    output goes to a file instead of the task's log. It leads a group of its own, so no process of Spark
+    outlives a task that is killed. Settings go through a file that only this user can read: everybody on the
+    machine can read a command line.
 
     :param environment: Variables of the process beside the task's own; no secrets.
     :param conf: Settings of the application. They win over ``spark-defaults.conf``.
