@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,7 +81,6 @@ def test_a_bound_is_a_value_of_the_column(value: Any, kind: str, text: str) -> N
         ("2026-01-31T23:59:59.9999999", "timestamp_ntz"),
         ("2026-01-31T23:59:59.999999001+00:00", "timestamp"),
         ("0001-01-01T00:00:00+01:00", "timestamp"),
-        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))), "timestamp"),
     ],
 )
 def test_a_bound_of_another_type_is_refused_and_both_types_are_named(value: Any, kind: str) -> None:
@@ -91,10 +91,29 @@ def test_a_bound_of_another_type_is_refused_and_both_types_are_named(value: Any,
     assert f"the type {kind}" in caught.value.what
 
 
-@pytest.mark.parametrize("value", [True, [1], float("inf"), float("nan"), b"x"])
+NO_BOUNDS = [
+    *(True, [1], float("inf"), float("nan"), b"x", pd.NaT),
+    datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))),
+    datetime.min.replace(tzinfo=BERLIN),
+]
+
+
+@pytest.mark.parametrize("value", NO_BOUNDS)
 def test_a_bound_that_no_column_has_is_refused_when_the_dag_is_parsed(value: Any) -> None:
     with pytest.raises(InputError):
         Cursor(column="n", initial_value=value)
+
+
+class WithoutOffset(tzinfo):
+    def utcoffset(self, moment: datetime | None) -> None:
+        return None
+
+
+def test_a_time_whose_zone_has_no_offset_is_one_without_zone() -> None:
+    odd = NAIVE.replace(tzinfo=WithoutOffset())
+
+    assert bound_of("v", odd) == bound_of("v", NAIVE)
+    Cursor(column="n", initial_value=odd, end_value=odd)
 
 
 @pytest.mark.parametrize(

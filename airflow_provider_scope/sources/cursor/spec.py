@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
@@ -120,7 +120,13 @@ def bound_of(argument: str, value: Any) -> Bound | None:
     if value is None or validation.is_deferred(value):
         return None
     if isinstance(value, datetime):
-        return Bound("timestamp" if value.tzinfo else "timestamp_ntz", value.isoformat())
+        try:
+            # By its text: pandas.NaT is a datetime, and one with a zone may have no offset.
+            moment = datetime.fromisoformat(value.isoformat())
+            moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+        except (OverflowError, ValueError) as err:
+            raise validation.bad(argument, value, "a time of the years 1 to 9999 in UTC") from err
+        return Bound("timestamp" if moment.tzinfo else "timestamp_ntz", value.isoformat())
     if isinstance(value, date):
         return Bound("date", value.isoformat())
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
