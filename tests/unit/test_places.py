@@ -276,6 +276,26 @@ def test_a_full_refresh_replaces_an_open_batch_whose_root_has_another_name_now(w
     assert world.files() == ["mount/2013/a.parquet", "mount/b.parquet", "mount/c.parquet"]
 
 
+def test_with_a_root_for_each_day_the_run_of_the_open_batch_is_cleared_first(tmp_path):
+    made = Elsewhere(tmp_path)
+    days = [f"{made.root}/{day}" for day in ("2026-01-31", "2026-02-01")]
+    for day, age in zip(days, (60, 50), strict=True):
+        made.drop(f"{day.rpartition('/')[2]}/a.parquet", age, ids=1)
+    made.roots = days[:1]
+    with pytest.raises(StorageError):
+        made.run(engine=Dead(open_gate))
+    made.roots = days[1:]
+    with pytest.raises(CheckpointCorruptError) as caught:
+        made.run()
+    assert f"names {days[0]}/a.parquet" in caught.value.what
+    assert "clear the task in the run that has the folder of this file: it loads" in caught.value.do
+
+    for made.roots in (days[:1], days[1:]):
+        made.run()
+
+    assert made.files() == ["landing/2026-01-31/a.parquet", "landing/2026-02-01/a.parquet"]
+
+
 def test_an_interval_is_told_the_way_on_that_it_has(tmp_path):
     """It has no starting_timestamp, and no full refresh."""
     made = Elsewhere(tmp_path).of(Window(NOW_MS - 90_000, NOW_MS - 30_000))

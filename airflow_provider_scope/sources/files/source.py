@@ -143,9 +143,11 @@ class Files(Source):
                     f"Batch {entry.seq} of {self.log.location} names {file.path}, which is not below the "
                     f"source's roots ({', '.join(self.roots)}).",
                     kept="the table and all records; nothing was read",
-                    do="if the roots were changed while this batch was open, add the old root again until "
-                    "the batch is loaded, or run `airflow scope abandon`: the next run loads those of "
-                    "its files that are below the new roots",
+                    do="if a template such as {{ ds }} names the roots, clear the task in the run that has "
+                    "the folder of this file: it loads the batch; then clear this run. If the roots were "
+                    "changed while this batch was open, add the old root again until the batch is loaded, "
+                    "or run `airflow scope abandon`: the next run loads those of its files that are below "
+                    "the new roots",
                 )
 
     def state_after(self, entry: OffsetEntry) -> None:
