@@ -37,7 +37,7 @@ from airflow_provider_scope.python_rows import to_dataframe
 from airflow_provider_scope.sources.cursor.spec import TableSource
 from airflow_provider_scope.spark import log_stores
 from airflow_provider_scope.spark.commit import commit_once
-from airflow_provider_scope.spark.cursor import Reading
+from airflow_provider_scope.spark.cursor import Reading, reading_of
 from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.settings import EXACT, OF_READING
@@ -388,7 +388,7 @@ class _Session(Engine):
         cursor_slice = CursorSlice(self._before(table), cursor.column, first, end, None, None)
         folder = f"{self.log.location}/boundary/{seq}"
         source = TableSource(table=self.log.location, cursor=cursor)
-        return Reading(self.spark, source, cursor_slice, folder, self.rows, checkpoint=self.log.location)
+        return reading_of(source, cursor_slice, folder, self.rows, checkpoint=self.log.location)
 
     def _before(self, table: str) -> str | None:
         return None if self.forgets else _text_of_state(self.log, table)

@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import re
-import uuid
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.delta import commit as delta_commit
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.cursor import values as cursor_values
 from airflow_provider_scope.sources.cursor.bounds import Bound, check_times
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
-from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.spark import databases, settings, user_sql
+from airflow_provider_scope.spark.boundary import Boundary, boundary_of
 from airflow_provider_scope.spark.commit import DeltaLog
+from airflow_provider_scope.spark.cursor_columns import CursorColumns, Limit, columns_of
 from airflow_provider_scope.spark.held import hold, read_once
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
-from airflow_provider_scope.spark.structs import (
-    column_of,
-    in_type,
-    literal_rows,
-    row_hash,
-    value_by_key,
-    without_metadata,
-)
+from airflow_provider_scope.spark.structs import without_metadata
 from airflow_provider_scope.spark.user_sql import over_rows, selected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.sources.cursor.spec import TableSource
+    from airflow_provider_scope.sources.cursor.state import CursorState
     from airflow_provider_scope.spark.commit import Transaction
     from airflow_provider_scope.spark.plan import Plan
     from airflow_provider_scope.spark.target import Target
@@ -110,8 +101,8 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             else:
                 data = rows()
             root = None if plan.reads_only else plan.checkpoint
-            reading = Reading(
-                target.spark, source, cursor_slice, folder, data, checkpoint=root, is_repeatable=is_repeatable
+            reading = reading_of(
+                source, cursor_slice, folder, data, checkpoint=root, is_repeatable=is_repeatable
             )
             new = reading.held(stack)
         if new.notice:
@@ -138,11 +129,6 @@ def _of_a_version(source: TableSource | JdbcSource, cursor_slice: CursorSlice, s
 
 
 _EXAMPLES = 3
-_MARKS = ["_scope_at", "_scope_row"]
-_ADDED = (*_MARKS, "_scope_n", "_scope_number")
-_BOUNDARY = "_scope_at string, _scope_row string, _scope_n bigint"
-Limit: TypeAlias = "str | Column"
-"""A value of the cursor: one for all rows, as text; or one for each row's group, NULL if that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,96 +143,67 @@ class NewRows:
     """What to tell of rows that are loaded since they could not be compared; empty if there are none."""
 
 
+@dataclass(frozen=True, slots=True)
 class Reading:
-    """Rows of a source, as the cursor of one batch sees them.
+    """Rows of a source, as the cursor of one batch sees them; ``reading_of`` makes it.
 
-    :param folder: Where a boundary is kept that is too large for the state; a UUID is put after it.
-    :param data: The rows of the source.
-    :param checkpoint: Where the folders of earlier batches are; None: where their states say.
-    :param is_repeatable: Whether these are the same whenever they are read. Else they are read once and held.
+    :param first: The first value that is read if no last one is known; None if that is any.
+    :param end: The end of a range, which is loaded whatever was loaded before; None if this is none.
+    :param folder: Where a boundary is kept that is too large for the state; see ``noted_in_folder``.
+    :param is_repeatable: Whether the rows are the same whenever they are read. Else they are read once, and
+        held.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        source: TableSource | JdbcSource,
-        cursor_slice: CursorSlice,
-        folder: str,
-        data: DataFrame,
-        *,
-        checkpoint: str | None,
-        is_repeatable: bool = False,
-    ) -> None:
-        self.spark, self.data, self.folder = spark, data, folder
-        self.cursor_slice, self.is_repeatable = cursor_slice, is_repeatable
-        self.max_rows, self.is_of_database = source.max_rows_per_batch, isinstance(source, JdbcSource)
-        self.cursor = replace(source.cursor, column=self.cursor_slice.column)
-        self.value, self.kind = column_of(data, self.cursor.column)
-        before = cursor_state.decode(cursor_slice.before, "the log", checkpoint)
-        self.end = Bound.decode(self.cursor_slice.end) if self.cursor_slice.end else None
-        self.first = Bound.decode(self.cursor_slice.first) if self.cursor_slice.first else None
-        # A range is loaded whatever was loaded before.
-        self.before = (None if self.end else before) or CursorState(
-            column=self.cursor.column, per=self.cursor.per
-        )
-        cursor_state.check_column(self.before, self.cursor, "the log")
-        cursor_state.check_dedup(self.before, self.cursor, "the log")
-        cursor_state.check_kind(self.cursor.column, self.kind, self.before)
-        self.is_retyped = self.before.kind not in (None, self.kind)
-        if self.is_retyped:
-            self.before = self._retyped(self.before)
-        self.stored = self.value
-        self.group = F.lit("")
-        """The key of a row's group; without ``per``, all rows are one."""
-        self.group_kind: str | None = None
-        if self.cursor.per:
-            group, self.group_kind = column_of(data, self.cursor.per, "per")
-            cursor_state.check_group_kind(self.cursor.per, self.group_kind, self.before)
-            self.group = F.coalesce(F.concat(F.lit("="), group.cast("string")), self.group)
-        if not delta_commit.are_exact(self.kind):
-            # By statistics that are rounded or cut, Delta would leave out files with new rows. It looks at
-            # none for a value that is computed; see `_near`. Spark's minus keeps 34 digits of a decimal.
-            self.value = F.greatest(self.value, self.value)
-        self.is_missing = self.stored.isNull()
-        texts = ((self.cursor.column, self.kind, self.stored), (self.cursor.per, self.group_kind, self.group))
-        self.texts = {name: text for name, kind, text in texts if kind == "string"}
-        # In the state, such bytes would be another text, and the rows with them be new in each load.
-        self.is_undecoded = ~F.is_valid_utf8(F.concat(F.lit(""), *self.texts.values()))
-        if self.kind in ("float", "double"):
-            self.is_missing = self.is_missing | F.isnan(self.value) | F.abs(self.value).isin(float("inf"))
-
-    # ---- rows ----------------------------------------------------------------------------------
+    source: TableSource | JdbcSource
+    cursor_slice: CursorSlice
+    columns: CursorColumns
+    boundary: Boundary
+    first: Bound | None
+    end: Bound | None
+    folder: str
+    is_repeatable: bool
 
     def held(self, block: ExitStack) -> NewRows:
         """Read the new rows once, and hold them until the block ends.
 
         :raises CursorError: A row has no value, and those are not left out.
         """
-        if self.kind == "string" and self.end and self.end.kind == "instant":
-            largest = self.data.agg(F.max(self.stored)).first()[0]  # type: ignore[index] # an aggregate has a row
-            check_times(self.cursor.column, largest)
+        columns = self.columns
+        if columns.kind == "string" and self.end and self.end.kind == "instant":
+            largest = columns.data.agg(F.max(columns.stored)).first()[0]  # type: ignore[index] # an aggregate has a row
+            check_times(columns.cursor.column, largest)
         candidates, more = self._candidates(), False
-        if self.max_rows is not None:
+        if self.source.max_rows_per_batch is not None:
             if not self.is_repeatable:
                 candidates = hold(block, candidates)
-            candidates, more = self._cut(candidates, self.max_rows)
+            candidates, more = self._cut(candidates, self.source.max_rows_per_batch)
         rows, counts = self._read_once(candidates, block)
         self._check(rows, counts)
+        # Of a range, too: a lag that its type does not know is refused.
         state = self._state(rows, counts["last"], more=more)
-        read_again, again = int(counts["again"]), self._is_again()
+        if self.end:
+            return NewRows(rows, int(counts["rows"]), self.cursor_slice.before, "")
+        return self._without_loaded(rows, counts, state, block)
+
+    def _without_loaded(
+        self, rows: DataFrame, counts: Mapping[str, Any], state: CursorState, block: ExitStack
+    ) -> NewRows:
+        """Leave out the rows that were loaded before, and note those that the next load reads again."""
+        boundary, again, is_keyed = self.boundary, self.boundary.is_again, bool(self.columns.cursor.dedup_key)
+        read_again = int(counts["again"])
         count, notice = int(counts["rows"]) - read_again, ""
         new = rows.where(~again) if read_again else rows
-        next_state = self._remembering(rows, state, again, count)
+        next_state = boundary.noted_in_state(rows, state, again, count)
         if next_state is None and read_again:
-            late = self._unknown(rows.where(again))
-            new, late_counts = self._read_once(new.unionByName(late), block)
-            notice = self._notice(read_again, int(late_counts["rows"]) - count)
-            count = int(late_counts["rows"])
-            noted = new if self.cursor.dedup_key else rows
-            next_state = self._remembering(noted, state, F.lit(col=False), count)
+            # Some of these may be new, or they are too many for the state: each is compared.
+            late, beyond = boundary.unknown(rows.where(again)), count
+            new, new_counts = self._read_once(new.unionByName(late), block)
+            count = int(new_counts["rows"])
+            notice = self._notice(read_again, count - beyond)
+            next_state = boundary.noted_in_state(new if is_keyed else rows, state, F.lit(col=False), count)
         if next_state is None:
-            next_state = self._in_folder(new if self.cursor.dedup_key else rows, state, count)
-        return NewRows(new, count, self.cursor_slice.before if self.end else next_state.encode(), notice)
+            next_state = boundary.noted_in_folder(new if is_keyed else rows, state, count, self.folder)
+        return NewRows(new, count, next_state.encode(), notice)
 
     def _notice(self, again: int, late: int) -> str:
         """Tell of rows that are loaded since they could not be compared, or perhaps could not.
@@ -254,26 +211,27 @@ class Reading:
         :param again: How many rows were read again.
         :param late: How many of these are loaded.
         """
-        names = {name.lower() for name in self.data.columns}
-        missing_columns = [name for name in self.before.columns if name.lower() not in names]
+        before, names = self.boundary.before, {name.lower() for name in self.columns.data.columns}
+        missing_columns = [name for name in before.columns if name.lower() not in names]
         if not late:
             return ""
         if missing_columns:
             return _COLUMNS_MISSING.format(count=late, columns=", ".join(map(repr, missing_columns)))
-        were_several_known = self.before.boundary_folder or len(self.before.boundary_rows) > 1
+        were_several_known = before.boundary_folder or len(before.boundary_rows) > 1
         none_is_known = late == again and were_several_known
         return _CHANGED.format(count=late) if none_is_known else ""
 
     def _read_once(self, rows: DataFrame, block: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
         """Read rows once, hold them, and count them on the way."""
+        columns = self.columns
         values = (
             F.count(F.lit(1)).alias("rows"),
-            F.count_if(self.is_missing).alias("missing"),
-            F.count_if(self.is_undecoded).alias("undecoded"),
-            F.count_if(self._is_again()).alias("again"),
-            self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
+            F.count_if(columns.is_missing).alias("missing"),
+            F.count_if(columns.is_undecoded).alias("undecoded"),
+            F.count_if(self.boundary.is_again).alias("again"),
+            columns.text(columns.furthest(F.when(~columns.is_missing, columns.value))).alias("last"),
         )
-        if self.is_repeatable and not (self.before.reached and self.cursor.compares):
+        if self.is_repeatable and not (self.boundary.before.reached and columns.cursor.compares):
             # All rows of a table, as a rule: to read one column of it twice costs less than to hold them.
             counts: dict[str, Any] = rows.agg(*values).first().asDict()  # type: ignore[union-attr] # there is one
             if not settings.is_small_batch(counts["rows"]):
@@ -282,85 +240,49 @@ class Reading:
 
     def _candidates(self) -> DataFrame:
         """Leave out the rows before the beginning of the load, and from its end on."""
-        starts = cursor_state.starts_of(self.cursor, self.before, self.kind, self.first)
-        of_others = cursor_state.start_of(self.cursor, None, self.kind, self.first)
-        rows = self.data
+        columns = self.columns
+        starts = cursor_state.starts_of(columns.cursor, self.boundary.before, columns.kind, self.first)
+        of_others = cursor_state.start_of(columns.cursor, None, columns.kind, self.first)
+        rows = columns.data
         if self.end:
-            end = cursor_values.value_of("end_value", self.end, self.kind)
-            is_after = self._is_beyond(end) if self.end.side == "closed" else self._is_from(end)
-            is_before = ~is_after & self._near(end, is_start=False)
-            rows = rows.where(is_before | self.is_missing)
-        return self._from(rows, self._limit(starts, of_others))
-
-    def _reached(self) -> Limit | None:
-        """Find the last value of a row's group; None if no group has one yet."""
-        return self._limit(self.before.lasts)
-
-    def _since(self, state: CursorState, key: Column | None = None) -> Limit | None:
-        """Find the value from which on the rows of a group are to be noted.
-
-        :param key: That of the group; None is that of a row which is read.
-        """
-        return self._limit({key: group.since for key, group in state.reached.items()}, key=key)
-
-    def _is_again(self) -> Column:
-        """Check whether a row is not beyond the last value, so that it may have been loaded."""
-        last = self._reached()
-        if last is None or not self.cursor.compares:
-            return F.lit(col=False)
-        return ~self.is_missing & ~self._is_beyond(last)
+            end = cursor_values.value_of("end_value", self.end, columns.kind)
+            is_after = columns.is_beyond(end) if self.end.side == "closed" else columns.is_from(end)
+            is_before = ~is_after & columns.is_near(end, is_start=False)
+            rows = rows.where(is_before | columns.is_missing)
+        return self._from(rows, columns.limit(starts, of_others))
 
     def _from(self, rows: DataFrame, start: Limit | None) -> DataFrame:
+        columns = self.columns
         if start is not None:
             # The first value was logged; loads that go on from a last one begin as the user wrote it now.
-            is_first = self.end or not self.before.reached
-            side = (self.first.side if self.first else "") if is_first else self.cursor.range_start
-            is_from = self._is_beyond(start) if side == "open" else self._is_from(start)
+            is_first = self.end or not self.boundary.before.reached
+            side = (self.first.side if self.first else "") if is_first else columns.cursor.range_start
+            is_from = columns.is_beyond(start) if side == "open" else columns.is_from(start)
             if isinstance(start, str):
-                is_from &= self._near(start, is_start=True)
-            rows = rows.where(is_from | self.is_missing)
-        return rows.where(~self.is_missing) if self.cursor.excludes_missing else rows
-
-    def _unknown(self, rows: DataFrame) -> DataFrame:
-        """Leave out so many equal rows as were loaded; of a key that was loaded, all rows.
-
-        Equal rows may be counted: whichever of them comes is the same. Rows with one key are not equal.
-        """
-        marked = rows.select("*", *self._marks())
-        number = F.lit(1)
-        if not self.cursor.dedup_key:
-            number = F.row_number().over(Window.partitionBy(*_MARKS).orderBy(F.lit(1)))
-        if self.before.boundary_folder:
-            stored = self._loaded_before()
-            numbered = marked.withColumn("_scope_number", number).join(stored, _MARKS, "left")
-            return numbered.where("_scope_number > coalesce(_scope_n, 0)").drop(*_ADDED)
-        # Few rows, as a rule: one partition spares a shuffle, and a literal a join.
-        loaded_counts = {f"{at}\0{row}": n for at, row, n in self.before.boundary_rows}
-        counts = F.from_json(F.lit(json.dumps(loaded_counts)), "map<string,bigint>")
-        loaded = F.coalesce(counts[F.concat_ws("\0", *_MARKS)], F.lit(0))
-        numbered = marked.coalesce(1).withColumn("_scope_number", number)
-        return numbered.where(F.col("_scope_number") > loaded).drop(*_ADDED)
+                is_from &= columns.is_near(start, is_start=True)
+            rows = rows.where(is_from | columns.is_missing)
+        return rows.where(~columns.is_missing) if columns.cursor.excludes_missing else rows
 
     def _cut(self, rows: DataFrame, max_rows: int) -> tuple[DataFrame, bool]:
         """Leave out what is too much for one batch: rows with one value of the cursor stay together."""
-        last = self._reached()
-        present = rows.where(~self.is_missing)
-        fresh = present if last is None else present.where(self._is_beyond(last))
+        columns, last = self.columns, self.boundary.reached
+        present = rows.where(~columns.is_missing)
+        fresh = present if last is None else present.where(columns.is_beyond(last))
         if fresh.count() <= max_rows:
             return rows, False
-        is_within = ~self._is_beyond(self._nth(fresh, max_rows))
-        if self.cursor.on_cursor_value_missing == "include":
+        is_within = ~columns.is_beyond(self._nth(fresh, max_rows))
+        if columns.cursor.on_cursor_value_missing == "include":
             # Those come once with each load: with its last batch.
-            return rows.where(~self.is_missing & is_within), True
-        return rows.where(self.is_missing | is_within), True
+            return rows.where(~columns.is_missing & is_within), True
+        return rows.where(columns.is_missing | is_within), True
 
     def _nth(self, rows: DataFrame, number: int) -> str:
         """Find the value of a row by its number in the cursor's order; exactly, or a cut could be empty."""
-        value = F.col("v")
-        ordered = rows.select(self.value.alias("v")).orderBy(
-            value.asc() if self.cursor.is_rising else value.desc()
+        columns, value = self.columns, F.col("v")
+        ordered = rows.select(columns.value.alias("v")).orderBy(
+            value.asc() if columns.cursor.is_rising else value.desc()
         )
-        last_row = ordered.limit(number).agg(self._text(self._furthest(value)).alias("v")).first()
+        last_row = ordered.limit(number).agg(columns.text(columns.furthest(value)).alias("v")).first()
         return str(last_row["v"])  # type: ignore[index] # an aggregate has a row
 
     # ---- state ---------------------------------------------------------------------------------
@@ -370,214 +292,65 @@ class Reading:
 
         :raises CursorError: There are more groups than it holds.
         """
+        columns, cursor = self.columns, self.columns.cursor
+        names, name = columns.data.columns, cursor.column
         state = replace(
-            self.before,
+            self.boundary.before,
             # As the source writes it: a database that is asked later tells letter cases apart.
-            column=next(filter(self._is_cursor, self.data.columns), self.cursor.column),
-            func=self.cursor.last_value_func,
-            kind=self.kind,
-            per_kind=self.group_kind,
+            column=next((stored for stored in names if stored.lower() == name.lower()), name),
+            func=cursor.last_value_func,
+            kind=columns.kind,
+            per_kind=columns.group_kind,
             source=self.cursor_slice.source,
             version=self.cursor_slice.version,
             more=more,
-            dedup=cursor_state.compared_by(self.cursor),
-            columns=tuple(self.data.columns) if self.cursor.dedup_key is None else (),
+            dedup=cursor_state.compared_by(cursor),
+            columns=tuple(names) if cursor.dedup_key is None else (),
         )
-        return cursor_state.moved(self.cursor, state, self._newest(rows, newest), self.kind, self.first)
-
-    def _is_cursor(self, name: str) -> bool:
-        return name.lower() == self.cursor.column.lower()
+        return cursor_state.moved(cursor, state, self._newest(rows, newest), columns.kind, self.first)
 
     def _newest(self, rows: DataFrame, newest: str | None) -> dict[str, str]:
         """Find the last value of each group; no more of them than show that they are too many.
 
         :param newest: The last value of all rows; None if none has one.
         """
+        columns = self.columns
         if newest is None:
             return {}
-        if not self.cursor.per:
+        if not columns.cursor.per:
             return {"": newest}
         of_groups = (
-            rows.where(~self.is_missing)
-            .groupBy(self.group.alias("key"))
-            .agg(self._text(self._furthest(self.value)).alias("last"))
+            rows.where(~columns.is_missing)
+            .groupBy(columns.group.alias("key"))
+            .agg(columns.text(columns.furthest(columns.value)).alias("last"))
             .limit(cursor_state.MOST_GROUPS + 1)
         )
         return {row["key"]: row["last"] for row in of_groups.collect()}
 
-    def _remembering(
-        self, rows: DataFrame, state: CursorState, again: Column, count: int
-    ) -> CursorState | None:
-        """Note the rows that the next load reads again, so that it leaves them out.
-
-        Of each value that was read, these are the rows that it has now: one that changed, and changed back,
-        is new again. Keys of rows stay known.
-
-        :param rows: All rows that were read; with ``dedup_key`` those that are new.
-        :param again: Tells which rows may have been loaded, if that was not looked at.
-        :param count: How many rows are loaded.
-        :return: None if one of these was not loaded, or if more are to be noted than the state holds.
-        """
-        if self.end or not state.reached or not self.cursor.compares:
-            return replace(state, boundary_rows=(), boundary_folder=None)
-        if state.boundary_folder:
-            return None
-        to_note = rows.where(~self.is_missing & (self._is_from(self._since(state)) | again))
-        most = 2 * cursor_state.MOST_BOUNDARY_ROWS  # those of the last value, and those of the next
-        marks = to_note.select(again, *self._marks()).limit(most + 1).collect()
-        read_marks = [(bool(is_again), str(at), str(row)) for is_again, at, row in marks]
-        if len(read_marks) > most:
-            return None
-        return cursor_state.remembered(state, read_marks, self.cursor, self.kind, loads=count > 0)
-
-    def _in_folder(self, rows: DataFrame, state: CursorState, count: int) -> CursorState:
-        """Note the rows that the next load reads again, where they may be many; see ``_remembering``."""
-        if not count and self.before.lasts == state.lasts and not self.is_retyped:
-            return state
-        read = rows.where(~self.is_missing & self._is_from(self._since(state))).select(*self._marks())
-        kept = self._loaded_before()
-        key = F.expr(f"substr(_scope_row, {cursor_state.HASH_LENGTH + 1})")
-        if not self.cursor.dedup_key:
-            place = [F.col("_scope_at"), key.alias("_scope_key")]
-            same_value = kept.select("*", place[1]).join(
-                read.select(place).distinct(), ["_scope_at", "_scope_key"], "left_anti"
-            )
-            kept = same_value.select(*kept.columns)
-        loaded = read.select("*", F.lit(1).cast("bigint").alias("_scope_n")).unionByName(kept)
-        at = F.col("_scope_at").cast(self.kind)
-        loaded = (
-            loaded.where(self._is_from(self._since(state, key), at))
-            .groupBy(*_MARKS)
-            .agg(F.sum("_scope_n").alias("_scope_n"))
-        )
-        few = cursor_state.MOST_BOUNDARY_ROWS
-        folder = f"{self.folder}-{uuid.uuid4()}"
-        loaded.write.mode("errorifexists").parquet(folder)
-        stored = [(row[0], row[1], int(row[2])) for row in self._stored(folder).limit(few + 1).collect()]
-        if len(stored) <= few:
-            return replace(state, boundary_rows=tuple(sorted(stored)), boundary_folder=None)
-        return replace(state, boundary_rows=(), boundary_folder=folder)
-
-    def _loaded_before(self) -> DataFrame:
-        if self.before.boundary_folder:
-            stored = self._stored(self.before.boundary_folder)
-            if not self.is_retyped:
-                return stored
-            return stored.withColumn(_MARKS[0], self._in_own_type(F.col(_MARKS[0])))
-        names = (*_MARKS, "_scope_n")
-        rows = [dict(zip(names, loaded_row, strict=True)) for loaded_row in self.before.boundary_rows]
-        return literal_rows(self.spark, rows, _BOUNDARY)
-
-    def _stored(self, folder: str) -> DataFrame:
-        return self.spark.read.schema(_BOUNDARY).parquet(folder)
-
-    def _marks(self) -> list[Column]:
-        fields = self.data.schema.fields
-        if self.cursor.dedup_key:
-            named = {name.lower() for name in self.cursor.dedup_key}
-            unknown = named - {field.name.lower() for field in fields}
-            if unknown:
-                raise CursorError(
-                    f"cursor.dedup_key names {min(unknown)!r}, which is not a column of the rows: "
-                    f"{', '.join(field.name for field in fields)}.",
-                    kept=NO_ROW_WRITTEN,
-                    do="correct it, or leave it out: then all columns are compared",
-                )
-            fields = [field for field in fields if field.name.lower() in named]
-        row = F.concat(row_hash(fields), self.group)
-        return [self._text(self.value).alias("_scope_at"), row.alias("_scope_row")]
-
-    def _retyped(self, state: CursorState) -> CursorState:
-        """Write the values of a state as the type that the column has now writes them: 5, 5.0 or 5.00.
-
-        :raises CursorError: It does not hold one of them.
-        """
-        old = cursor_state.values_in(state)
-        texts = F.transform(F.from_json(F.lit(json.dumps(old)), "array<string>"), self._in_own_type)
-        now = self.spark.range(1).select(texts).first()[0]  # type: ignore[index] # there is one row
-        if state.boundary_folder:
-            lost = self._stored(state.boundary_folder).where(self._in_own_type(F.col(_MARKS[0])).isNull())
-            if not lost.isEmpty():
-                raise cursor_state.type_error(self.cursor.column, self.kind, state.kind)
-        return cursor_state.with_values(state, dict(zip(old, now, strict=True)), self.kind)
-
-    def _in_own_type(self, text: Column) -> Column:
-        return in_type(text, str(self.before.kind), self.kind)
-
-    # ---- values --------------------------------------------------------------------------------
-
-    def _literal(self, limit: Limit) -> Column:
-        return F.lit(limit).cast(self.kind) if isinstance(limit, str) else limit
-
-    def _limit(
-        self, values: Mapping[str, str | None], of_others: str | None = None, key: Column | None = None
-    ) -> Limit | None:
-        """Find the value of the cursor that holds for a row's group.
-
-        :param values: The key of a group -> the value, as text.
-        :param of_others: The value of all other groups; None: there is none.
-        :param key: That of the row's group; None is that of a row which is read.
-        :return: None if no group has one.
-        """
-        if not self.cursor.per:
-            return values.get("", of_others)
-        if not values:
-            return of_others
-        value = value_by_key(self.spark, values, self.group if key is None else key, str(self.kind))
-        return value if of_others is None else F.coalesce(value, self._literal(of_others))
-
-    def _text(self, value: Column) -> Column:
-        """Write a value as text: an instant in the session's zone, which is UTC, and says so."""
-        text = value.cast("string")
-        return F.concat(text, F.lit("Z")) if self.kind == "timestamp" else text
-
-    def _is_beyond(self, last: Limit) -> Column:
-        limit = self._literal(last)
-        is_beyond = self.value > limit if self.cursor.is_rising else self.value < limit
-        return is_beyond if isinstance(last, str) else limit.isNull() | is_beyond
-
-    def _is_from(self, start: Limit | None, value: Column | None = None) -> Column:
-        compared = self.value if value is None else value
-        if start is None:
-            return compared.isNotNull()
-        limit = self._literal(start)
-        is_from = compared >= limit if self.cursor.is_rising else compared <= limit
-        return is_from if isinstance(start, str) else limit.isNull() | is_from
-
-    def _near(self, limit: str, *, is_start: bool) -> Column:
-        """Make the condition on the stored value by which Delta may leave files out."""
-        is_least = is_start is self.cursor.is_rising
-        near = delta_commit.loosened(self.kind, limit, -1 if is_least else 1)
-        if near is None or delta_commit.are_exact(self.kind):
-            return F.lit(col=True)  # the exact condition is enough, or none may be
-        bound = self._literal(near)
-        return self.stored >= bound if is_least else self.stored <= bound
-
-    def _furthest(self, value: Column) -> Column:
-        return F.max(value) if self.cursor.is_rising else F.min(value)
+    # ---- checks --------------------------------------------------------------------------------
 
     def _check(self, rows: DataFrame, counts: Mapping[str, Any]) -> None:
         """Refuse rows with which, or without which, a cursor cannot go on.
 
         :raises CursorError: As said.
         """
-        column = repr(self.cursor.column)
-        if counts["missing"] and self.cursor.on_cursor_value_missing == "raise":
+        columns, column = self.columns, repr(self.columns.cursor.column)
+        if counts["missing"] and columns.cursor.on_cursor_value_missing == "raise":
             raise self._refused(
-                rows.where(self.is_missing),
+                rows.where(columns.is_missing),
                 f"no value in {column} (NULL, NaN or infinite)",
                 'give them a value in pre_filter_sql; or set on_cursor_value_missing="exclude" (they are '
                 'left out) or "include" (they are loaded in every run)',
             )
         if counts["undecoded"]:
             raise self._refused(
-                rows.where(self.is_undecoded),
-                f"bytes that are not UTF-8 in {' or '.join(map(repr, self.texts))}",
+                rows.where(columns.is_undecoded),
+                f"bytes that are not UTF-8 in {' or '.join(map(repr, columns.texts))}",
                 "leave them out in pre_filter_sql, with is_valid_utf8; or decode them there",
             )
-        if self.is_of_database and cursor_values.is_end_of_time(counts["last"], self.kind):
+        if isinstance(self.source, JdbcSource) and cursor_values.is_end_of_time(counts["last"], columns.kind):
             raise self._refused(
-                rows.where(self.value == self._literal(counts["last"])),
+                rows.where(columns.value == columns.literal(counts["last"])),
                 f"{counts['last']} in {column} (no row could ever be newer)",
                 "leave out such rows, or give them another value, in `query` or pre_filter_sql",
             )
@@ -596,3 +369,26 @@ class Reading:
             kept=NO_ROW_WRITTEN,
             do=do,
         )
+
+
+def reading_of(
+    source: TableSource | JdbcSource,
+    cursor_slice: CursorSlice,
+    folder: str,
+    data: DataFrame,
+    *,
+    checkpoint: str | None,
+    is_repeatable: bool = False,
+) -> Reading:
+    """Make the reading of a batch: find the columns of its cursor, and what was loaded before.
+
+    :param folder: As ``Reading`` has it.
+    :param data: The rows of the source.
+    :param checkpoint: Where the folders of earlier batches are; None: where their states say.
+    :raises CursorError: The rows do not fit the cursor, or the state of before is that of another one.
+    """
+    columns = columns_of(data, replace(source.cursor, column=cursor_slice.column))
+    before = cursor_state.decode(cursor_slice.before, "the log", checkpoint)
+    first, end = (Bound.decode(bound) if bound else None for bound in (cursor_slice.first, cursor_slice.end))
+    boundary = boundary_of(columns, None if end else before)
+    return Reading(source, cursor_slice, columns, boundary, first, end, folder, is_repeatable)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +11,7 @@ from pyspark.errors import ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
-from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError
+from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -110,31 +109,6 @@ def schema_without_metadata(schema: T.StructType) -> T.StructType:
         comment = {name: text for name, text in field.metadata.items() if name == "comment"}
         fields.append(T.StructField(field.name, field.dataType, field.nullable, comment))
     return T.StructType(fields)
-
-
-def column_of(data: DataFrame, path: str, argument: str = "column") -> tuple[Column, str]:
-    """Find a column of a cursor, and its type.
-
-    :param path: The name of a column, or a path to a field, such as ``row.updated``.
-    :param argument: The argument of the cursor that names it.
-    :raises CursorError: There is no such column or field.
-    """
-    kind: T.DataType = data.schema
-    value = F.lit(None)
-    is_name = path.lower() in {name.lower() for name in data.columns}
-    for depth, part in enumerate([path] if is_name else path.split(".")):
-        fields = kind.fields if isinstance(kind, T.StructType) else []
-        field = next((field for field in fields if field.name.lower() == part.lower()), None)
-        if field is None:
-            raise CursorError(
-                f"cursor.{argument} is {path!r}, and there is no such column: {', '.join(data.columns)}.",
-                kept=NO_ROW_WRITTEN,
-                do="correct it in the Dag file, and abandon the batch with `airflow scope abandon`; or, if "
-                "the source renamed it, give it its old name in pre_filter_sql or `query`",
-            )
-        value = value.getField(field.name) if depth else F.col(quoted(field.name))
-        kind = field.dataType
-    return value, kind.simpleString()
 
 
 def is_nested(kind: T.DataType) -> bool:
@@ -325,26 +299,3 @@ _TEXTS: dict[type[T.DataType], Callable[[Column], Column]] = {
     T.VariantType: F.to_json,
 }
 """Type -> how its values are written, if not by a cast."""
-
-
-def in_type(text: Column, before: str, now: str) -> Column:
-    """Return the text of a value in another type; NULL if it would be another value."""
-    value = text.try_cast(before)
-    converted = value.try_cast(now)
-    return F.when(converted.try_cast(before) == value, converted.cast("string"))
-
-
-def value_by_key(spark: SparkSession, values: Mapping[str, str | None], key: Column, kind: str) -> Column:
-    """Find the value for a key; NULL if there is none. It takes as long with ten values as with ten thousand.
-
-    :param values: The key -> the value, as text; at least one.
-    :param kind: The type of the values.
-    """
-    # Spark searches a map from its beginning. So it is many small ones, each found by a hash of the key.
-    maps = [dict[str, str | None]() for _ in values]
-    for name, text in values.items():
-        maps[zlib.crc32(name.encode()) % len(maps)][name] = text
-    texts = F.from_json("maps", "array<map<string,string>>").cast(f"array<map<string,{kind}>>")
-    # Not a literal: Spark would write it out in the text of each plan, which it keeps.
-    table = spark.sql("SELECT * FROM VALUES (:maps) AS t(maps)", {"maps": json.dumps(maps)})
-    return table.select(texts).scalar()[F.crc32(key) % len(maps)][key]

@@ -25,7 +25,7 @@ from airflow_provider_scope.protocol import repair, vacuum
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.spark import settings as core_settings
-from airflow_provider_scope.spark.cursor import Reading
+from airflow_provider_scope.spark.cursor import Reading, reading_of
 from airflow_provider_scope.specs import Cursor, TableSource
 from airflow_provider_scope.values import CursorSlice, Window
 from tests.support import warm
@@ -567,9 +567,7 @@ def test_files_that_cannot_hold_new_rows_are_not_read(source: Source, spark: Any
     found = CursorSlice(before, "n", None, None, None, None)
     plan = TableSource(table="/t", cursor=Cursor(column="n"))
     data = spark.read.format("delta").load(str(source.path))
-    reading = Reading(
-        spark, plan, found, f"file://{source.folder}/b", data, checkpoint=None, is_repeatable=True
-    )
+    reading = reading_of(plan, found, f"file://{source.folder}/b", data, checkpoint=None, is_repeatable=True)
     new = reading._candidates()
 
     assert {Path(name).name for name in new.inputFiles()} <= {Path(name).name for name in data.inputFiles()}

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.sources.cursor.state import CursorState
-from airflow_provider_scope.spark.cursor import Reading
+from airflow_provider_scope.spark.cursor import reading_of
 from airflow_provider_scope.specs import Cursor, TableSource
 from airflow_provider_scope.values import CursorSlice
 from tests.spark.cursor_cases import KINDS, SEEDS, counted, lag_of
@@ -138,7 +138,7 @@ def test_a_range_is_read_as_it_was_logged_whatever_the_user_has_written_since(
     logged = CursorSlice(None, "n", "open number:1", "closed number:3", None, None)
 
     with ExitStack() as block:
-        new = Reading(spark, now, logged, f"file://{tmp_path}", data, checkpoint=None).held(block)
+        new = reading_of(now, logged, f"file://{tmp_path}", data, checkpoint=None).held(block)
         assert sorted(row.n for row in new.rows.collect()) == [2, 3]
     assert logged.text() == "n after 1 up to 3"
 
@@ -190,7 +190,7 @@ def test_rows_that_differ_each_time_they_are_read_are_read_once(spark: Any, tmp_
     found = CursorSlice(before, "n", None, None, None, None)
     plan = TableSource(table="/t", cursor=Cursor(column="n"))
     with ExitStack() as block:
-        new = Reading(spark, plan, found, f"file://{tmp_path}/b", data, checkpoint=None).held(block)
+        new = reading_of(plan, found, f"file://{tmp_path}/b", data, checkpoint=None).held(block)
         ids = [row["id"] for row in new.rows.collect()]
 
     assert sorted(ids) == [*range(400)]

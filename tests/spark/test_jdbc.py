@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.spark.cursor import Reading
+from airflow_provider_scope.spark.boundary import Boundary
 from airflow_provider_scope.spark.databases import jdbc, postgres
 
 if TYPE_CHECKING:
@@ -226,13 +226,13 @@ def test_a_row_that_moves_while_it_is_read_comes_once(world: World, monkeypatch:
     pipe = world.pipe()
     pipe.run()
     world.run("INSERT INTO t VALUES (2, 'moves'), (3, 'c'), (4, 'd')")
-    remembering = Reading._remembering
+    noting = Boundary.noted_in_state
 
     def after_a_change(self: Any, *arguments: Any) -> Any:
         world.run("UPDATE t SET n = 4 WHERE name = 'moves'", "UPDATE t SET n = 1 WHERE name = 'd'")
-        return remembering(self, *arguments)
+        return noting(self, *arguments)
 
-    monkeypatch.setattr(Reading, "_remembering", after_a_change)
+    monkeypatch.setattr(Boundary, "noted_in_state", after_a_change)
     pipe.run()
     assert [row for row in pipe.rows("name", "n") if row[0] in ("moves", "d")] == [("d", 4), ("moves", 2)]
 

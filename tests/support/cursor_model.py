@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from airflow_provider_scope.spark.cursor import Reading
+from airflow_provider_scope.spark.cursor import reading_of
 from airflow_provider_scope.specs import TableSource
 from airflow_provider_scope.values import CursorSlice
 
@@ -50,7 +50,7 @@ class Replay:
         )
         self.loads += 1
         folder = f"file://{self.folder}/boundary/{self.loads}"
-        batch = Reading(self.spark, plan, found, folder, data, checkpoint=None)
+        batch = reading_of(plan, found, folder, data, checkpoint=None)
         with ExitStack() as block:
             new = batch.held(block)
             self.state, self.more = new.state, '"more": true' in (new.state or "")

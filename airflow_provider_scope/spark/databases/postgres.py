@@ -231,7 +231,7 @@ def rows(session: Session) -> DataFrame:
 def _group_key(
     per: str | None, columns: Sequence[Column], custom_types: Mapping[str, T.DataType]
 ) -> str | None:
-    """Write the SQL of the key of a row's group, as ``spark.cursor.Reading`` makes it of the value it reads.
+    """Write the SQL of the key of a row's group, as ``spark.cursor_columns`` makes it of the value it reads.
 
     :param per: The column whose values are groups.
     :return: None if there is no such column.
