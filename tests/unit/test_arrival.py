@@ -14,9 +14,9 @@ NOW = 100_000
 ROOTS = ("file:///in",)
 
 
-def look(*files, loaded=None, **wanted):
+def look(*files, loaded=None, **requirements):
     return arrived(
-        files, Requirements(**{"patterns": (r"\.ss$",), **wanted}), ROOTS, now_ms=NOW, loaded=loaded
+        files, Requirements(**{"patterns": (r"\.ss$",), **requirements}), ROOTS, now_ms=NOW, loaded=loaded
     )
 
 
@@ -24,10 +24,10 @@ def look(*files, loaded=None, **wanted):
 
 
 def test_files_that_match_count_oldest_first():
-    found = look(a_file("b.ss", 2_000), a_file("a.ss", 3_000), a_file("c.txt", 1_000))
+    arrival = look(a_file("b.ss", 2_000), a_file("a.ss", 3_000), a_file("c.txt", 1_000))
 
-    assert below_in(found.files) == ["b.ss", "a.ss"]
-    assert found.is_complete
+    assert below_in(arrival.files) == ["b.ss", "a.ss"]
+    assert arrival.is_complete
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,16 @@ def test_files_that_match_count_oldest_first():
     ],
 )
 def test_what_the_ingest_operator_would_not_load_does_not_count(file):
-    found = look(file)
+    arrival = look(file)
 
-    assert (found.files, found.is_complete) == ((), False)
+    assert (arrival.files, arrival.is_complete) == ((), False)
 
 
 def test_a_structured_stream_counts_once_with_the_bytes_of_its_folder():
-    found = look(a_file("a.ss", size_bytes=1), a_file("a/part-0.ss", size_bytes=50), min_bytes=51)
+    arrival = look(a_file("a.ss", size_bytes=1), a_file("a/part-0.ss", size_bytes=50), min_bytes=51)
 
-    assert [(file.path, file.size_bytes) for file in found.files] == [("file:///in/a.ss", 51)]
-    assert found.is_complete
+    assert [(file.path, file.size_bytes) for file in arrival.files] == [("file:///in/a.ss", 51)]
+    assert arrival.is_complete
 
 
 @pytest.mark.parametrize(("count", "complete"), [(1, False), (2, True), (3, True)])
@@ -67,19 +67,19 @@ def test_there_must_be_min_bytes_together(size, complete):
 
 
 def test_only_files_modified_after_the_time_count():
-    found = look(
+    arrival = look(
         a_file("before.ss", 4_999), a_file("at.ss", 5_000), a_file("after.ss", 5_001), modified_after_ms=5_000
     )
 
-    assert below_in(found.files) == ["after.ss"]
+    assert below_in(arrival.files) == ["after.ss"]
 
 
 @pytest.mark.parametrize(("modified", "complete"), [(70_000, True), (70_001, False), (150_000, False)])
 def test_the_newest_file_must_be_old_enough(modified, complete):
-    found = look(a_file("old.ss", 1_000), a_file("new.ss", modified), stable_for_ms=30_000)
+    arrival = look(a_file("old.ss", 1_000), a_file("new.ss", modified), stable_for_ms=30_000)
 
-    assert len(found.files) == 2
-    assert found.is_complete is complete
+    assert len(arrival.files) == 2
+    assert arrival.is_complete is complete
 
 
 def test_a_young_file_that_does_not_count_holds_nothing_up():
@@ -90,9 +90,9 @@ def test_files_that_the_pipeline_has_loaded_do_not_count_changed_or_not():
     loaded = History()
     loaded.update([a_file("a.ss"), a_file("b.ss")])
 
-    found = look(a_file("a.ss"), a_file("b.ss", 2_000), a_file("c.ss"), loaded=loaded)
+    arrival = look(a_file("a.ss"), a_file("b.ss", 2_000), a_file("c.ss"), loaded=loaded)
 
-    assert below_in(found.files) == ["c.ss"]
+    assert below_in(arrival.files) == ["c.ss"]
 
 
 def test_no_file_is_not_complete_even_for_no_bytes():
@@ -103,9 +103,9 @@ def test_no_file_is_not_complete_even_for_no_bytes():
 
 
 def test_the_result_has_names_count_bytes_and_the_newest_time():
-    found = look(a_file("a.ss", 1_000, 7), a_file("b.ss", 61_500, 8))
+    arrival = look(a_file("a.ss", 1_000, 7), a_file("b.ss", 61_500, 8))
 
-    assert found.to_xcom() == {
+    assert arrival.to_xcom() == {
         "names": ["file:///in/a.ss", "file:///in/b.ss"],
         "count": 2,
         "bytes": 15,
@@ -128,7 +128,7 @@ def test_the_result_stays_under_4_kib_however_many_and_long_the_names_are(name, 
 def test_the_text_says_what_is_there_what_was_left_out_and_what_is_missing():
     loaded = History()
     loaded.update([a_file("b.ss")])
-    found = look(
+    arrival = look(
         a_file("a.ss", 98_000),
         a_file("b.ss"),
         a_file("_c.ss"),
@@ -137,21 +137,21 @@ def test_the_text_says_what_is_there_what_was_left_out_and_what_is_missing():
         min_bytes=2_000,
     )
 
-    assert found.text == (
+    assert arrival.text == (
         "1 file of 10 bytes in file:///in (1 loaded before, 1 left out: hidden name); waiting for 3 files, "
         "2,000 bytes, 30 s without a change, the last was 2 s ago"
     )
 
 
 def test_a_folder_that_is_not_there_yet_is_not_complete():
-    found = absent("The source folder file:///in does not exist.")
+    arrival = absent("The source folder file:///in does not exist.")
 
-    assert not found.is_complete
-    assert found.text == "The source folder file:///in does not exist. Waiting for it"
+    assert not arrival.is_complete
+    assert arrival.text == "The source folder file:///in does not exist. Waiting for it"
 
 
 @pytest.mark.parametrize(
-    "other",
+    "files",
     [
         [a_file("a.ss"), a_file("b.ss")],
         [a_file("b.ss")],
@@ -160,8 +160,8 @@ def test_a_folder_that_is_not_there_yet_is_not_complete():
         [],
     ],
 )
-def test_the_fingerprint_differs_with_a_file_its_time_or_its_size(other):
-    one = look(a_file("a.ss")).fingerprint()
+def test_the_fingerprint_differs_with_a_file_its_time_or_its_size(files):
+    fingerprint = look(a_file("a.ss")).fingerprint()
 
-    assert one == look(a_file("a.ss")).fingerprint()
-    assert one != look(*other).fingerprint()
+    assert fingerprint == look(a_file("a.ss")).fingerprint()
+    assert fingerprint != look(*files).fingerprint()

@@ -105,12 +105,12 @@ def test_a_schema_that_is_none_of_records_is_an_error(schema):
 
 
 def test_old_dates_may_be_of_another_calendar_where_spark_2_or_hive_wrote_them():
-    of_spark, other = text(name="topLevelRecord"), text()
+    of_spark, of_hive = text(name="topLevelRecord"), text()
 
     assert avro_schema.is_calendar_known(of_spark, ["org.apache.spark.version"])
     assert not avro_schema.is_calendar_known(of_spark, ["avro.codec"])
-    assert avro_schema.is_calendar_known(other, ["avro.codec"])
-    assert not avro_schema.is_calendar_known(other, ["writer.time.zone"])
+    assert avro_schema.is_calendar_known(of_hive, ["avro.codec"])
+    assert not avro_schema.is_calendar_known(of_hive, ["writer.time.zone"])
 
 
 @pytest.mark.parametrize(

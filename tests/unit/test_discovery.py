@@ -60,10 +60,10 @@ def test_a_name_is_hidden_if_spark_reads_no_rows_from_such_a_file(name: str, hid
     ],
 )
 def test_files_in_a_hidden_folder_below_all_their_roots_are_not_complete_yet(path, roots, reason):
-    found = candidates([FileEntry(1_000, path, 10)], rules(), roots)
+    results = candidates([FileEntry(1_000, path, 10)], rules(), roots)
 
-    assert [file.path for file in found.files] == ([] if reason else [path])
-    assert found.left_out.names == ({reason: [path]} if reason else {})
+    assert [file.path for file in results.files] == ([] if reason else [path])
+    assert results.left_out.names == ({reason: [path]} if reason else {})
 
 
 @pytest.mark.parametrize(
@@ -120,23 +120,23 @@ def test_new_data_files_of_a_delta_table_are_refused(pick: Any, table: str) -> N
 def test_a_matching_file_is_a_candidate_or_left_out_with_its_reason(
     file: FileEntry, settings: dict[str, Any], reason: str | None
 ) -> None:
-    found = candidates([file], rules(**settings))
+    results = candidates([file], rules(**settings))
 
-    assert found.files == ((file,) if reason is None else ())
-    assert found.left_out.counts == ({} if reason is None else {reason: 1})
-    assert (found.listed, found.matched, found.newest) == (1, 1, file)
+    assert results.files == ((file,) if reason is None else ())
+    assert results.left_out.counts == ({} if reason is None else {reason: 1})
+    assert (results.listed, results.matched, results.newest) == (1, 1, file)
 
 
 def test_a_name_that_is_not_utf8_is_reported_as_text_that_can_be_written() -> None:
-    found = candidates([FileEntry(1_000, os.fsdecode(b"file:///in/caf\xe9.csv"), 10)], rules())
+    results = candidates([FileEntry(1_000, os.fsdecode(b"file:///in/caf\xe9.csv"), 10)], rules())
 
-    assert found.left_out.names == {"unreadable name": ["file:///in/caf\\udce9.csv"]}
+    assert results.left_out.names == {"unreadable name": ["file:///in/caf\\udce9.csv"]}
 
 
 def test_only_the_first_reason_of_a_file_is_counted() -> None:
-    found = candidates([a_file("_a.csv", modified_ms=0, size_bytes=0)], rules())
+    results = candidates([a_file("_a.csv", modified_ms=0, size_bytes=0)], rules())
 
-    assert found.left_out.counts == {"hidden name": 1}
+    assert results.left_out.counts == {"hidden name": 1}
 
 
 # ---- patterns ---------------------------------------------------------------------------------------
@@ -160,20 +160,20 @@ def test_patterns_are_searched_in_the_name_and_one_match_is_enough(
 ) -> None:
     listing = [a_file(path) for path in ("a.csv", "a.json", "c.csv.gz", "csv/b.csv", "csv/d.json")]
 
-    found = candidates(listing, rules(*patterns))
+    results = candidates(listing, rules(*patterns))
 
-    assert below_in(found.files) == expected
-    assert (found.listed, found.matched) == (5, len(expected))
-    assert found.left_out == Tally()
+    assert below_in(results.files) == expected
+    assert (results.listed, results.matched) == (5, len(expected))
+    assert results.left_out == Tally()
 
 
 # ---- the whole listing ------------------------------------------------------------------------------
 
 
 def test_no_files_at_all() -> None:
-    found = candidates([], rules())
+    results = candidates([], rules())
 
-    assert (found.files, found.listed, found.matched, found.newest) == ((), 0, 0, None)
+    assert (results.files, results.listed, results.matched, results.newest) == ((), 0, 0, None)
 
 
 def test_candidates_come_oldest_first_and_by_path_within_a_millisecond() -> None:
@@ -185,19 +185,19 @@ def test_candidates_come_oldest_first_and_by_path_within_a_millisecond() -> None
 def test_a_file_below_two_roots_counts_once() -> None:
     listing = [a_file("a"), a_file("x/b", 2_000), a_file("x/b", 2_000), a_file("x/_c"), a_file("x/_c")]
 
-    found = candidates(iter(listing), rules())
+    results = candidates(iter(listing), rules())
 
-    assert below_in(found.files) == ["a", "x/b"]
-    assert (found.listed, found.matched) == (3, 3)
-    assert found.left_out.counts == {"hidden name": 1}
+    assert below_in(results.files) == ["a", "x/b"]
+    assert (results.listed, results.matched) == (3, 3)
+    assert results.left_out.counts == {"hidden name": 1}
 
 
 def test_the_newest_file_is_named_even_if_it_is_left_out() -> None:
     young = a_file("young", 9_000)
 
-    found = candidates([a_file("a"), young, a_file("b")], rules(young_after_ms=5_000))
+    results = candidates([a_file("a"), young, a_file("b")], rules(young_after_ms=5_000))
 
-    assert found.newest == young
+    assert results.newest == young
 
 
 def test_a_report_counts_all_and_names_twenty_of_each_reason() -> None:
@@ -241,10 +241,10 @@ STREAMS = rules(r".*\.ss$")
 def test_a_stream_is_one_file_as_long_as_all_of_its_parts(
     sizes: dict[str, int], taken: dict[str, int]
 ) -> None:
-    found = candidates([a_file(name, size_bytes=size) for name, size in sizes.items()], STREAMS)
+    results = candidates([a_file(name, size_bytes=size) for name, size in sizes.items()], STREAMS)
 
-    assert found.files == tuple(a_file(name, size_bytes=size) for name, size in taken.items())
-    assert (found.listed, found.matched) == (len(sizes), len(taken))
+    assert results.files == tuple(a_file(name, size_bytes=size) for name, size in taken.items())
+    assert (results.listed, results.matched) == (len(sizes), len(taken))
 
 
 def test_parts_belong_to_the_stream_whatever_the_pattern() -> None:
@@ -260,19 +260,19 @@ def test_a_stream_without_bytes_of_its_own_is_as_long_as_its_folder() -> None:
         a_file("no.ss", size_bytes=0),
     ]
 
-    found = candidates(listing, STREAMS)
+    results = candidates(listing, STREAMS)
 
-    assert found.files == (a_file("day.ss", size_bytes=4),)
-    assert found.left_out.names == {"zero length": ["file:///in/no.ss"]}
+    assert results.files == (a_file("day.ss", size_bytes=4),)
+    assert results.left_out.names == {"zero length": ["file:///in/no.ss"]}
 
 
 def test_the_folder_of_a_stream_that_is_left_out_is_left_out_with_it() -> None:
     listing = [a_file("_day.ss"), a_file("_day/part.ss"), a_file("day.ss", 9_000), a_file("day/part.ss")]
 
-    found = candidates(listing, rules(r".*\.ss$", young_after_ms=5_000))
+    results = candidates(listing, rules(r".*\.ss$", young_after_ms=5_000))
 
-    assert found.files == ()
-    assert found.left_out.counts == {"hidden name": 1, "too young": 1}
+    assert results.files == ()
+    assert results.left_out.counts == {"hidden name": 1, "too young": 1}
 
 
 # ---- what the log holds -----------------------------------------------------------------------------
@@ -378,11 +378,11 @@ def test_a_loaded_file_that_cannot_be_loaded_as_it_is_now_has_changed(
     rule = rules(young_after_ms=FUTURE_MS - 1, on_changed_file=on_changed_file)
     loaded = History()
     loaded.update([a_file("a", 1_000, 10)])
-    for found in (candidates([file], rule), new_candidates([file], rule, ["file:///in"], loaded)):
-        assert found is not None
+    for results in (candidates([file], rule), new_candidates([file], rule, ["file:///in"], loaded)):
+        assert results is not None
         left_out = Tally()
 
-        new = unseen(found.files, LOADED, rule, None, left_out, held=found.held)
+        new = unseen(results.files, LOADED, rule, None, left_out, held=results.held)
 
         assert (new, left_out.names) == ([], {reason: [file.path]})
         assert left_out.times == ({} if "changed" in reason else {reason: (file.modified_ms,) * 2})
@@ -391,10 +391,10 @@ def test_a_loaded_file_that_cannot_be_loaded_as_it_is_now_has_changed(
 @pytest.mark.parametrize("file", [a_file("a", 2_000, 0), a_file("a", 0, 10), a_file("a", FUTURE_MS, 11)])
 def test_such_a_file_stops_the_run_if_that_is_asked_for(file: FileEntry) -> None:
     rule = rules(young_after_ms=FUTURE_MS - 1, on_changed_file="fail")
-    found = candidates([file, a_file("b", 0, 0)], rule)
+    results = candidates([file, a_file("b", 0, 0)], rule)
 
     with pytest.raises(SourceFileChangedError, match=f"it now has {file.size_bytes} bytes"):
-        unseen(found.files, LOADED, rule, None, Tally(), held=found.held)
+        unseen(results.files, LOADED, rule, None, Tally(), held=results.held)
 
 
 # ---- what a full refresh leaves out -----------------------------------------------------------------

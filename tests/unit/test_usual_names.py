@@ -20,8 +20,8 @@ def source_for(**source):
 
 
 def taken(names, **source):
-    found = candidates([a_file(name, 1_000) for name in names], Rules.of(source_for(**source), 10**12))
-    return [file.path.rpartition("/")[2] for file in found.files], found
+    results = candidates([a_file(name, 1_000) for name in names], Rules.of(source_for(**source), 10**12))
+    return [file.path.rpartition("/")[2] for file in results.files], results
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ def taken(names, **source):
     ],
 )
 def test_the_usual_names_of_a_format_count_without_patterns(kind, right, wrong):
-    names, found = taken(right + wrong, **({"format": kind} if kind else {}))
+    names, results = taken(right + wrong, **({"format": kind} if kind else {}))
 
     assert names == sorted(right)
-    assert (found.listed, found.matched) == (len(right) + len(wrong), len(right))
+    assert (results.listed, results.matched) == (len(right) + len(wrong), len(right))
 
 
 def test_patterns_that_are_named_are_all_that_counts():
@@ -51,10 +51,10 @@ def test_patterns_that_are_named_are_all_that_counts():
 @pytest.mark.parametrize("kind", ["csv", "json", "text"])
 def test_an_archive_of_the_format_is_named_in_the_report(kind):
     end = {"text": "txt"}.get(kind, kind)
-    names, found = taken([f"a.{end}.zip", f"b.{end}.zst", f"c.{end}.gz"], format=kind)
+    names, results = taken([f"a.{end}.zip", f"b.{end}.zst", f"c.{end}.gz"], format=kind)
 
     assert names == [f"c.{end}.gz"]
-    assert found.left_out.counts == {"archive or unreadable compression": 2}
+    assert results.left_out.counts == {"archive or unreadable compression": 2}
 
 
 def test_spark_needs_to_be_told_the_format_when_the_dag_is_parsed():
@@ -84,7 +84,7 @@ def test_a_run_whose_patterns_match_no_file_that_is_there_is_told_from_an_empty_
 
 
 @pytest.mark.parametrize(
-    ("report", "asked", "error", "what"),
+    ("report", "settings", "error", "what"),
     [
         (a_report(listed=0, matched=0), {}, None, ""),
         (a_report(listed=0, matched=0), {"fail_on_empty": True}, SourceEmptyError, "holds no file"),
@@ -94,14 +94,14 @@ def test_a_run_whose_patterns_match_no_file_that_is_there_is_told_from_an_empty_
         (a_report(listed=0, matched=0), {"would_empty": True}, EmptyRefreshError, "holds no file"),
     ],
 )
-def test_what_a_run_without_files_does(report, asked, error, what):
-    given = {"fail_on_empty": False, "would_empty": False, **asked}
+def test_what_a_run_without_files_does(report, settings, error, what):
+    flags = {"fail_on_empty": False, "would_empty": False, **settings}
     if error is None:
-        check_loadable(report, "file:///delta/t", **given)
+        check_loadable(report, "file:///delta/t", **flags)
         return
 
     with pytest.raises(error, match=what):
-        check_loadable(report, "file:///delta/t", **given)
+        check_loadable(report, "file:///delta/t", **flags)
 
 
 @pytest.mark.parametrize(("value", "expected"), [(True, True), ("True", True), ("no", False), (None, False)])
