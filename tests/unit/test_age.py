@@ -38,8 +38,8 @@ def calls(world: MemoryWorld) -> list[str]:
 def test_an_idle_run_lists_neither_entries_nor_records_whatever_the_age():
     young, old = calls(aged(20)), calls(aged(300))
 
-    for found in (young, old):
-        assert not {"list offsets", "list commits", "list attempts"} & set(found), found
+    for names in (young, old):
+        assert not {"list offsets", "list commits", "list attempts"} & set(names), names
     assert len(old) - len(young) <= 2  # segments
     assert Counter(name.split("/")[0] for name in old)["read offsets"] <= 4
     assert len(old) <= 20
@@ -69,11 +69,11 @@ def test_runs_do_not_import_pandas():
         "print([name for name in ('pandas', 'pyarrow') if name in sys.modules])"
     )
 
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True
     )
 
-    assert told.stdout.strip() == "['pyarrow']"
+    assert process.stdout.strip() == "['pyarrow']"
 
 
 @pytest.mark.parametrize(

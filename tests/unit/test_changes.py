@@ -46,22 +46,22 @@ OFF = replace(ON, has_feed=False)
 MAPPED = replace(ON, is_mapped=True)
 
 
-def commits(*told: Any, first: int = 0) -> list[SourceCommit]:
+def commits(*operations: Any, first: int = 0) -> list[SourceCommit]:
     """Return versions: each an operation, metadata, both, or None."""
-    made = []
-    for version, one in enumerate(told, first):
-        operation, metadata = one if isinstance(one, tuple) else (one, None)
+    versions = []
+    for version, change in enumerate(operations, first):
+        operation, metadata = change if isinstance(change, tuple) else (change, None)
         if isinstance(operation, Metadata):
             operation, metadata = "SET TBLPROPERTIES", operation
-        made.append(SourceCommit(version=version, operation=operation or "WRITE", metadata=metadata))
-    return made
+        versions.append(SourceCommit(version=version, operation=operation or "WRITE", metadata=metadata))
+    return versions
 
 
 CREATE = "CREATE TABLE"
 
 
 @pytest.mark.parametrize(
-    ("told", "first", "expected"),
+    ("operations", "first", "expected"),
     [
         ([(CREATE, ON), None, None], 0, 0),
         ([(CREATE, OFF), None, ON, None], 0, 2),
@@ -78,9 +78,9 @@ CREATE = "CREATE TABLE"
     ],
 )
 def test_a_first_load_begins_where_the_table_was_made_emptied_or_enabled_last(
-    told: list[Any], first: int, expected: int | None
+    operations: list[Any], first: int, expected: int | None
 ) -> None:
-    assert feed_state.feed_start(commits(*told, first=first), ON).first == expected
+    assert feed_state.feed_start(commits(*operations, first=first), ON).first == expected
 
 
 @pytest.mark.parametrize(
@@ -108,16 +108,16 @@ def test_the_first_readable_version_is_where_the_feed_was_enabled_last() -> None
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("operations", "words"),
     [
         ([None, "RESTORE"], "Version 1 of src is a RESTORE"),
         ([None, OFF, ON], "was off from version 1 on"),
         ([None, replace(ON, table="other")], "its id is other, and was t"),
     ],
 )
-def test_a_range_without_all_changes_is_refused(told: list[Any], words: str) -> None:
+def test_a_range_without_all_changes_is_refused(operations: list[Any], words: str) -> None:
     with pytest.raises(ChangeFeedError, match=words):
-        feed_state.check_range("src", commits(*told), "t")
+        feed_state.check_range("src", commits(*operations), "t")
     feed_state.check_range("src", commits(None, ON, "OPTIMIZE"), "t")
 
 
@@ -165,9 +165,9 @@ def test_a_name_that_stands_for_another_column_is_found_over_several_versions() 
     before = named((1, "id"), (2, "a"), (3, "b"))
     unmapped = replace(ON, schema=schema(("id", "integer"), ("a", "integer")))
     for now in (named((1, "id"), (4, "A"), (3, "b")), named((1, "id"), (3, "a"), (2, "b"))):
-        for told in ([None, now], [now, unmapped]):
+        for operations in ([None, now], [now, unmapped]):
             with pytest.raises(ChangeFeedError, match="The name 'a' now stands for another column of src"):
-                feed_state.check_reused("src", before, commits(*told))
+                feed_state.check_reused("src", before, commits(*operations))
     for now in (named((1, "id"), (3, "b")), named((3, "B"), (2, "c"), (1, "id"), (7, "d")), unmapped):
         feed_state.check_reused("src", before, commits(now))
     feed_state.check_reused("src", None, commits(before))
@@ -195,8 +195,8 @@ def test_a_batch_has_so_many_versions(
     assert feed_state.cut("src", sized(*sizes), ON, max_commits=most, max_bytes=size) == expected
 
 
-def cut(before: Metadata | None, *told: Any) -> int:
-    return feed_state.cut("src", commits(*told), before, max_commits=None, max_bytes=None)
+def cut(before: Metadata | None, *operations: Any) -> int:
+    return feed_state.cut("src", commits(*operations), before, max_commits=None, max_bytes=None)
 
 
 WIDER = replace(ON, schema=schema(("ID", "integer"), ("v", "string")))
@@ -219,7 +219,7 @@ def test_other_columns_are_refused_and_read_in_parts_where_columns_are_mapped() 
     with pytest.raises(ChangeFeedError, match="1 of src changes the type of 'id' from int to bigint: the"):
         cut(ON, None, OTHER, None)
     inside = [{"type": "array", "elementType": struct(("x", kind))} for kind in ("date", "string")]
-    old, new = (replace(ON, schema=schema(("rows", one))) for one in inside)
+    old, new = (replace(ON, schema=schema(("rows", column))) for column in inside)
     with pytest.raises(ChangeFeedError, match=r"changes the type of 'rows\.x' from date to string"):
         cut(old, new)
     with pytest.raises(ChangeFeedError, match="Version 0 of src drops or renames the column 'v'") as caught:
@@ -266,14 +266,14 @@ def test_a_commit_is_read_from_its_file(tmp_path: Path) -> None:
         path.write_bytes(data)
         return log.needed(3)
 
-    told = feed_state.Metadata.of(
+    described = feed_state.Metadata.of(
         {
             "id": "t",
             "configuration": {"delta.enableChangeDataFeed": "TRUE", "delta.columnMapping.mode": "name"},
             "schemaString": json.dumps(struct(("id", "integer"))),
         }
     )
-    assert told == MAPPED
+    assert described == MAPPED
     add = {"size": 100, "dataChange": True}
     text = [
         line(commitInfo={"operation": "MERGE", "timestamp": 5}),
@@ -281,12 +281,12 @@ def test_a_commit_is_read_from_its_file(tmp_path: Path) -> None:
         line(remove={**add, "size": 7}),
         line(add={**add, "dataChange": False}),
     ]
-    found = read("\n".join(text).encode())
-    assert found == SourceCommit(version=3, operation="MERGE", time_ms=5, size_bytes=107)
+    commit = read("\n".join(text).encode())
+    assert commit == SourceCommit(version=3, operation="MERGE", time_ms=5, size_bytes=107)
     text.append(line(cdc={"size": 11}))
     assert read("\n".join(text).encode()).size_bytes == 11
-    assert feed_state.version_at([found], 5) == 3
-    assert feed_state.version_at([found], 6) is None
+    assert feed_state.version_at([commit], 5) == 3
+    assert feed_state.version_at([commit], 6) is None
     for damaged in (b'{"add": 1}', b"", b"\n", b'{"commitInfo": {}}\n{"add": {"pa', bytes(9), b"[1]"):
         with pytest.raises(TableUnreadableError, match="could not be understood"):
             read(damaged)
@@ -315,14 +315,14 @@ def test_the_next_batch_begins_after_the_last_version_of_this_one() -> None:
 
 def test_the_last_version_that_was_read_is_the_one_that_is_there() -> None:
     state = ChangeState(identifier="nightly", source="t", version=7, first=2, at_ms=1_767_571_200_000)
-    same, other = (SourceCommit(version=7, time_ms=1_767_571_200_000 + ms) for ms in (0, 1))
+    same, later = (SourceCommit(version=7, time_ms=1_767_571_200_000 + ms) for ms in (0, 1))
     feed_state.check_history("src", state, same)
     with pytest.raises(ChangeFeedError, match=r"is of 2026-01-05T00:00:00\.001.*was set back"):
-        feed_state.check_history("src", state, other)
+        feed_state.check_history("src", state, later)
     for unknown, commit in (
         (state, None),
         (state, SourceCommit(version=7)),
-        (replace(state, at_ms=None), other),
+        (replace(state, at_ms=None), later),
     ):
         feed_state.check_history("src", unknown, commit)
 
@@ -398,14 +398,14 @@ def test_a_first_load_may_begin_at_the_next_version_and_not_behind_it(
         with pytest.raises(ChangeFeedError, match=refused):
             source.slice_after(None, report)
         return
-    found = source.slice_after(None, report)
+    versions = source.slice_after(None, report)
 
-    assert (found is None) == bool(nothing)
+    assert (versions is None) == bool(nothing)
     assert nothing in report.nothing
-    if found:
-        assert (found.first, found.last, found.location) == (1, 1, f"file://{tmp_path}/src")
-        assert found.first_ms == found.last_ms
-        assert found.first_ms is not None
+    if versions:
+        assert (versions.first, versions.last, versions.location) == (1, 1, f"file://{tmp_path}/src")
+        assert versions.first_ms == versions.last_ms
+        assert versions.first_ms is not None
 
 
 class CleanedLog:
@@ -469,9 +469,9 @@ def test_a_feed_that_was_enabled_when_older_commits_were_cleaned_up_begins_there
     DeltaTable(table.written).create_checkpoint()
     report = RunReport(roots=("src",), now_ms=0)
 
-    found = table.source(name).slice_after(None, report)
-    assert found is not None
-    assert (found.first, found.last) == (2, 3)
+    versions = table.source(name).slice_after(None, report)
+    assert versions is not None
+    assert (versions.first, versions.last) == (2, 3)
     assert "had rows before version 2" in report.warnings["earlier rows"]
     with pytest.raises(ChangeFeedError, match="enabled only with version 2"):
         table.source(name, start_version=1).slice_after(None, report)
@@ -505,10 +505,10 @@ def test_a_batch_that_is_still_to_run_is_refused_if_the_source_was_set_back(
 def test_a_batch_that_is_still_to_run_is_refused_if_the_source_was_partitioned_anew(
     tmp_path: Path, name: str
 ) -> None:
-    made = metadata(struct(("id", "integer"), ("p", "string")), **{"delta.enableChangeDataFeed": "true"})
-    table = CleanedLog(tmp_path, [PROTOCOL, made])
+    created = metadata(struct(("id", "integer"), ("p", "string")), **{"delta.enableChangeDataFeed": "true"})
+    table = CleanedLog(tmp_path, [PROTOCOL, created])
     table.commit({"add": FILE})
-    table.commit({"metaData": {**made["metaData"], "partitionColumns": ["p"]}})
+    table.commit({"metaData": {**created["metaData"], "partitionColumns": ["p"]}})
     source = table.source(name, start_version=1, end_version=2)
     planned = source.slice_after(None, RunReport(roots=("src",), now_ms=0))
 
@@ -576,9 +576,9 @@ def test_columns_are_compared_though_the_commit_that_made_them_was_cleaned_up(
     state = ChangeState(identifier="default", source="t", version=1, first=0)
     report = RunReport(roots=("src",), now_ms=0)
     if "stands for" not in refusal:
-        found = source.slice_after(state.encode(), report)
-        assert found is not None
-        assert (found.first, found.last) == (2, 2)  # and not with the version that changes the columns
+        versions = source.slice_after(state.encode(), report)
+        assert versions is not None
+        assert (versions.first, versions.last) == (2, 2)  # and not with the version that changes the columns
         state = replace(state, version=2)
     with pytest.raises(ChangeFeedError, match=refusal):
         source.slice_after(state.encode(), report)
@@ -711,22 +711,22 @@ def test_nothing_is_said_where_nothing_is_left() -> None:
 
 
 def test_a_lag_counts_commits_and_bytes_and_takes_the_oldest_time_that_is_told() -> None:
-    found = [
+    pending = [
         SourceCommit(version=3, size_bytes=5),
         SourceCommit(version=4, time_ms=NOW, size_bytes=7),
         SourceCommit(version=5, time_ms=NOW + 1),
     ]
 
-    assert feed_state.lag_of(found) == feed_state.Lag(commits=3, size_bytes=12, version=3, oldest_ms=NOW)
+    assert feed_state.lag_of(pending) == feed_state.Lag(commits=3, size_bytes=12, version=3, oldest_ms=NOW)
 
 
 def test_the_source_tells_how_long_it_keeps_things_in_any_case_of_its_names() -> None:
     configuration = {"delta.LOGretentionDuration": "interval 1 day", "other": "x"}
-    found = Metadata.of(
+    described = Metadata.of(
         {"id": "t", "configuration": configuration, "schemaString": json.dumps({"fields": []})}
     )
 
-    assert found.kept == {feed_state.LOG: "interval 1 day"}
+    assert described.kept == {feed_state.LOG: "interval 1 day"}
 
 
 def test_warnings_are_told_once_each_and_fit_into_xcom() -> None:

@@ -73,7 +73,7 @@ def test_text_that_is_no_list_of_columns_says_why(text: str, why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "columns",
     [
         {"name": "string", "id": "bigint", "city": "string"},
         "name string, id bigint, city string",
@@ -82,8 +82,8 @@ def test_text_that_is_no_list_of_columns_says_why(text: str, why: str) -> None:
     ],
 )
 @pytest.mark.parametrize(("cls", "needed"), [(FileSource, {"roots": ["/in"]}), (TableSpec, {})])
-def test_every_form_is_one_mapping_in_its_order(cls: type[Any], needed: dict[str, Any], given: Any) -> None:
-    spec = validation.from_dict(cls, "x", {**needed, "columns": given})
+def test_every_form_is_one_mapping_in_its_order(cls: type[Any], needed: dict[str, Any], columns: Any) -> None:
+    spec = validation.from_dict(cls, "x", {**needed, "columns": columns})
     again = validation.from_dict(cls, "x", validation.to_dict(spec))
 
     assert list(spec.columns.items()) == [("name", "string"), ("id", "bigint"), ("city", "string")]

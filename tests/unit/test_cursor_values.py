@@ -252,9 +252,9 @@ def test_lag_on_text_is_refused() -> None:
 
 
 def test_a_state_is_read_as_it_was_written() -> None:
-    known = (("2024-01-01 00:00:00Z", "ab", 2),)
+    rows = (("2024-01-01 00:00:00Z", "ab", 2),)
     state = CursorState(
-        column="é`", kind="timestamp", last="x", boundary_rows=known, source="id", version=0, more=True
+        column="é`", kind="timestamp", last="x", boundary_rows=rows, source="id", version=0, more=True
     )
 
     assert cursor_state.decode(state.encode(), "here") == state
@@ -339,9 +339,9 @@ def test_a_range_may_be_empty_and_its_ends_may_be_templates() -> None:
 
 
 def test_a_dict_with_a_cursor_is_a_table() -> None:
-    made = source_from({"table": "/t", "cursor": {"column": "n", "lag": "3"}})
+    source = source_from({"table": "/t", "cursor": {"column": "n", "lag": "3"}})
 
-    assert made == TableSource(table="/t", cursor=Cursor(column="n", lag=3.0))
+    assert source == TableSource(table="/t", cursor=Cursor(column="n", lag=3.0))
 
 
 def arguments(**changes: Any) -> dict[str, Any]:
@@ -380,7 +380,7 @@ def test_scd2_with_a_key_goes_with_a_cursor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "expected"),
+    ("first", "second", "expected"),
     [
         ((1, 3), (3, 5), False),
         ((1, 4), (3, 5), True),
@@ -414,12 +414,12 @@ def test_scd2_with_a_key_goes_with_a_cursor() -> None:
         (("2026-01-01T08:00:00", "2026-01-01T12:00:00"), ("2026-01-01T12:30:00+01:00", "2026-01-02"), True),
     ],
 )
-def test_ranges_that_have_a_value_in_common_overlap(one, other, expected):
+def test_ranges_that_have_a_value_in_common_overlap(first, second, expected):
     def bounds(ends):
         return tuple(Bound("text" if isinstance(end, str) else "number", str(end)) for end in ends)
 
-    assert overlap(bounds(one), bounds(other)) is expected
-    assert overlap(bounds(other), bounds(one)) is expected
+    assert overlap(bounds(first), bounds(second)) is expected
+    assert overlap(bounds(second), bounds(first)) is expected
 
 
 GRID = st.integers(0, 6)
@@ -469,13 +469,13 @@ def test_the_ends_of_a_range_are_in_the_slice_and_the_start_of_other_loads_in_th
 
 
 def test_digits_in_a_column_of_text_are_compared_as_text():
-    one, other = ((Bound("text", first), Bound("text", end)) for first, end in (("1", "2"), ("10", "11")))
-    assert overlap(one, other, is_text=True)
-    assert not overlap(one, other, is_text=False)
+    low, high = ((Bound("text", first), Bound("text", end)) for first, end in (("1", "2"), ("10", "11")))
+    assert overlap(low, high, is_text=True)
+    assert not overlap(low, high, is_text=False)
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "known"),
+    ("before", "now", "dedup_key"),
     [
         (None, ("t",), "None"),
         (("t",), None, r'\("t",\)'),
@@ -486,14 +486,16 @@ def test_digits_in_a_column_of_text_are_compared_as_text():
         (("t",), (), None),
     ],
 )
-def test_rows_are_compared_only_by_what_they_are_known_by(before: Any, now: Any, known: str | None) -> None:
+def test_rows_are_compared_only_by_what_they_are_known_by(
+    before: Any, now: Any, dedup_key: str | None
+) -> None:
     old, new = (Cursor(column="v", dedup_key=key) for key in (before, now))
     state = CursorState(column="v", last="9", dedup=cursor_state.compared_by(old))
 
-    if known is None:
+    if dedup_key is None:
         cursor_state.check_dedup(state, new, "here")
         return
-    with pytest.raises(CursorError, match=f"known with dedup_key={known}, and cursor.dedup_key is"):
+    with pytest.raises(CursorError, match=f"known with dedup_key={dedup_key}, and cursor.dedup_key is"):
         cursor_state.check_dedup(state, new, "here")
 
 

@@ -402,11 +402,11 @@ def test_a_declared_column_must_be_in_the_select() -> None:
 
 
 def test_declared_columns_come_first_in_a_new_table() -> None:
-    made = evolve(
+    evolution = evolve(
         "add", columns({"a": "int", "B": "int", "c": "date"}), None, AT, **declared(b="bigint", a="int")
     )
 
-    assert made.columns == columns({"b": "bigint", "a": "int", "c": "date"})
+    assert evolution.columns == columns({"b": "bigint", "a": "int", "c": "date"})
 
 
 def test_a_new_table_has_the_columns_of_the_select() -> None:
@@ -439,7 +439,7 @@ def test_the_types_of_deltas_log_are_told_as_spark_writes_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "select", "told"),
+    ("table", "select", "summary"),
     [
         ({"a": "int"}, {"a": "int"}, ""),
         ({"a": "int"}, {"a": "int", "b": "int", "c": "date"}, "the table gets b int, c date"),
@@ -453,8 +453,8 @@ def test_the_types_of_deltas_log_are_told_as_spark_writes_them() -> None:
         ),
     ],
 )
-def test_a_change_is_told_in_a_line(table: Any, select: Any, told: str) -> None:
-    assert grown("widen", table, select).summary() == told
+def test_a_change_is_told_in_a_line(table: Any, select: Any, summary: str) -> None:
+    assert grown("widen", table, select).summary() == summary
 
 
 @pytest.mark.parametrize(

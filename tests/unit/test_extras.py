@@ -34,7 +34,9 @@ def test_all_is_all_extras():
     extras = PROJECT["optional-dependencies"]
 
     assert sorted(extras) == ["all", "azure", "kubernetes", "s3", "scope"]
-    assert set(extras["all"]) == {one for name, more in extras.items() if name != "all" for one in more}
+    assert set(extras["all"]) == {
+        package for name, more in extras.items() if name != "all" for package in more
+    }
     required = {re.split(r"[<>=!~]", name)[0] for name in PROJECT["dependencies"]}
     assert not required & {"adlfs", "azure-identity", "apache-airflow-providers-microsoft-azure"}
 
@@ -103,6 +105,6 @@ def test_the_page_lists_the_extras_and_their_packages():
     table = rows(section(DOCS / "install.md", "## Extras"))
     documented = {code(row[0])[0]: set(code(row[2])) for row in table if row[0].startswith("`")}
     extras = PROJECT["optional-dependencies"]
-    names = {name: {re.split(r"[<>=]", one)[0] for one in more} for name, more in extras.items()}
+    names = {name: {re.split(r"[<>=]", package)[0] for package in more} for name, more in extras.items()}
 
     assert documented == {**names, "all": set()}

@@ -39,24 +39,24 @@ NOW_MS = 1_800_000_000_000
 @pytest.fixture
 def world(tmp_path: Path) -> ChangeWorld:
     """Three versions in two batches, and the third batch not there yet."""
-    made = ChangeWorld(tmp_path)
-    made.has_metadata, made.now_ms = True, NOW_MS
+    source = ChangeWorld(tmp_path)
+    source.has_metadata, source.now_ms = True, NOW_MS
     for number in range(3):
-        made.order(number, number + 10)
-    made.run()
-    return made
+        source.order(number, number + 10)
+    source.run()
+    return source
 
 
 def table(world: ChangeWorld) -> pa.Table:
     """Read it by pyarrow."""
-    found = DeltaTable(local(world.metadata)).to_pyarrow_table()
-    assert found.schema.equals(SCHEMA)
-    return found.sort_by("batch")
+    rows = DeltaTable(local(world.metadata)).to_pyarrow_table()
+    assert rows.schema.equals(SCHEMA)
+    return rows.sort_by("batch")
 
 
 def told(world: ChangeWorld, *names: str) -> list[tuple[Any, ...]]:
-    found = table(world).select(["batch", *names])
-    return [tuple(row.values()) for row in found.to_pylist()]
+    rows = table(world).select(["batch", *names])
+    return [tuple(row.values()) for row in rows.to_pylist()]
 
 
 def version(world: ChangeWorld) -> int:
@@ -190,21 +190,21 @@ def test_it_is_made_anew_where_it_is_gone(world: ChangeWorld) -> None:
     assert table(world).num_rows == 3
 
 
-@pytest.mark.parametrize("what", ["a table of others", "of another pipeline", "no folder", "damaged"])
-def test_that_it_cannot_be_written_is_a_warning_and_the_load_is_done(world: ChangeWorld, what: str) -> None:
+@pytest.mark.parametrize("state", ["a table of others", "of another pipeline", "no folder", "damaged"])
+def test_that_it_cannot_be_written_is_a_warning_and_the_load_is_done(world: ChangeWorld, state: str) -> None:
     folder = world.folder / "metadata"
-    if what != "damaged":
+    if state != "damaged":
         folder.rename(world.folder / "aside")
-    if what == "a table of others":
+    if state == "a table of others":
         write_deltalake(folder, METADATA.empty_table())
-    elif what == "of another pipeline":
+    elif state == "of another pipeline":
         rows = read_rows(f"file://{world.folder}/aside", world.storage, _pipeline(world))
         write_rows(world.metadata, world.storage, "another", rows)
-    elif what == "no folder":
+    elif state == "no folder":
         folder.write_text("a file")
     else:
         next(folder.glob("*.parquet")).write_bytes(b"no parquet")
-    before = None if what == "no folder" else version(world)
+    before = None if state == "no folder" else version(world)
     world.order(3)
 
     report = world.run()
@@ -212,14 +212,14 @@ def test_that_it_cannot_be_written_is_a_warning_and_the_load_is_done(world: Chan
     assert len(report.batches) == 1
     assert len(list(world.rows().elements())) == 7
     assert f"warning: the metadata table {world.metadata} was not written: " in report.text()
-    assert before == (None if what == "no folder" else version(world))
+    assert before == (None if state == "no folder" else version(world))
     assert world.run().warnings == {}
 
 
 def _pipeline(world: ChangeWorld) -> str:
-    found = world.log().pipeline()
-    assert found is not None
-    return found.pipeline
+    record = world.log().pipeline()
+    assert record is not None
+    return record.pipeline
 
 
 LAST = at(1_700_000_000_123)
@@ -257,10 +257,10 @@ def test_it_is_written_on_every_store_and_read_back(backend: Backend, tmp_path: 
             (name,) = pa.table(table.delta.get_add_actions(flatten=True))["path"].to_pylist()
         data = place.storage.read(f"{location}/{name}")
         assert data is not None
-        found = pq.read_table(io.BytesIO(data))
-        assert found["end_commit_timestamp_utc"].to_pylist() == [at(1_700_000_000_123)] * 2
-        assert found["rows"].to_pylist() == [None, 7]
-        assert found["delta_load_identifier"].to_pylist() == ["é", "é"]
+        rows = pq.read_table(io.BytesIO(data))
+        assert rows["end_commit_timestamp_utc"].to_pylist() == [at(1_700_000_000_123)] * 2
+        assert rows["rows"].to_pylist() == [None, 7]
+        assert rows["delta_load_identifier"].to_pylist() == ["é", "é"]
         with pytest.raises(InputError, match="belongs to the pipeline p"):
             write_rows(location, place.storage, "other", [])
 
@@ -320,11 +320,11 @@ def test_a_folder_of_source_target_or_checkpoint_is_refused(location: str) -> No
 def test_a_link_to_the_source_is_refused_when_the_task_runs(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "source")
-    made = ingest(
+    task = ingest(
         table=f"{tmp_path}/source", target=f"{tmp_path}/target", metadata_location=f"{tmp_path}/link"
     )
     with pytest.raises(InputError, match="inside it, or contains it"):
-        check_places(made)
+        check_places(task)
 
 
 @pytest.mark.parametrize("value", ["", 7, "relative/folder"])
@@ -333,23 +333,23 @@ def test_a_location_is_an_absolute_path_or_a_uri(value: Any) -> None:
         check_literal_places(ingest(metadata_location=value))
 
 
-@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("has_metadata", [True, False])
 def test_the_source_of_a_task_says_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, asked: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_metadata: bool
 ) -> None:
     world = ChangeWorld(tmp_path)
     world.order(1)
     engine = world.engine(lambda call, do, torn=None: do())
     monkeypatch.setattr(assembly, "spark_engine", lambda *_, **__: engine)
-    location = {"metadata_location": local(world.metadata)} if asked else {}
-    made = ingest(table=local(world.orders), target=local(world.table), **location)
+    location = {"metadata_location": local(world.metadata)} if has_metadata else {}
+    task = ingest(table=local(world.orders), target=local(world.table), **location)
     context = assembly.RunContext(task="d.t", log_file=tmp_path / "log", report=lambda _: None)
 
-    execution, request, _ = assembly.assemble(made, context)
+    execution, request, _ = assembly.assemble(task, context)
     execution.run(request)
 
-    assert (world.folder / "metadata").exists() == asked
-    if asked:
+    assert (world.folder / "metadata").exists() == has_metadata
+    if has_metadata:
         assert told(world, "end_commit_version", "rows") == [(0, 0, 1)]
 
 

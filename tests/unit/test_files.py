@@ -139,10 +139,10 @@ def test_a_name_tells_what_readers_of_text_do_not_unpack(name: str, packed: bool
 
 def test_the_files_of_a_batch_that_are_not_as_logged_are_named_together() -> None:
     files = [a_file(name) for name in "abcd"]
-    there = (files[0].modified_ms, files[0].size_bytes)
+    state = (files[0].modified_ms, files[0].size_bytes)
 
     with pytest.raises(SourceFileGoneError) as caught:
-        check_as_logged(3, zip(files, (there, None, (9, 9), None), strict=True), kept="the table")
+        check_as_logged(3, zip(files, (state, None, (9, 9), None), strict=True), kept="the table")
 
     assert caught.value.what == (
         "The file file:///in/b of batch 3 is missing. Others of the batch are missing or have changed, too "
@@ -150,5 +150,5 @@ def test_the_files_of_a_batch_that_are_not_as_logged_are_named_together() -> Non
     )
     assert caught.value.do.endswith("Or restore the files as they were, with their times")
     with pytest.raises(SourceFileChangedError) as caught_alone:
-        check_as_logged(3, zip(files, (there, there, (9, 9), there), strict=True), kept="the table")
+        check_as_logged(3, zip(files, (state, state, (9, 9), state), strict=True), kept="the table")
     assert caught_alone.value.what.endswith("modified at 1970-01-01T00:00:00.009000+00:00.")

@@ -38,11 +38,11 @@ FOREIGN = ("elsewhere", -1, 1)
 @pytest.fixture
 def world(tmp_path: Path) -> DeltaWorld:
     """Files that are waiting, and a table that another writer filled."""
-    made = DeltaWorld(tmp_path)
-    made.drop("a.parquet", 60)
+    waiting = DeltaWorld(tmp_path)
+    waiting.drop("a.parquet", 60)
     (tmp_path / "table").mkdir()
-    made.add_foreign_rows(1)
-    return made
+    waiting.add_foreign_rows(1)
+    return waiting
 
 
 def accept(world: World) -> None:
@@ -78,7 +78,7 @@ def test_a_table_with_rows_of_others_is_refused_and_the_ways_on_are_named(world)
 def test_the_ways_on_are_those_of_the_source(source, way):
     do = recovery.rows_of_others("/t", "/c", source.begins_after, None).do
 
-    named = [one for one in ("starting_timestamp", "cursor.initial_value", "start_version") if one in do]
+    named = [word for word in ("starting_timestamp", "cursor.initial_value", "start_version") if word in do]
     assert named == ([way] if way else [])
 
 
@@ -128,7 +128,7 @@ def test_rows_that_were_deleted_are_none(world):
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("arguments", "expected"),
     [
         ({"refresh": True}, ["a.parquet"] * 2),
         ({"where": "day = 1"}, ["a.parquet"] * 2),
@@ -136,8 +136,8 @@ def test_rows_that_were_deleted_are_none(world):
         ({"adds_to_rows": True}, ["a.parquet"] * 2 + ["elsewhere"]),
     ],
 )
-def test_a_run_that_says_which_rows_stay_is_done(world, asked, expected):
-    world.run(**asked)
+def test_a_run_that_says_which_rows_stay_is_done(world, arguments, expected):
+    world.run(**arguments)
 
     assert files_of(world) == expected
 
@@ -233,14 +233,14 @@ def test_another_run_that_begins_the_pipeline_meanwhile_is_not_taken_for_a_stran
 
 def test_the_first_interval_is_refused_and_those_beside_a_begun_one_are_not(world):
     world.drop("b.parquet", 2_000)
-    one = world.of(Window(NOW_MS - 1_000_000, NOW_MS))
+    newer = world.of(Window(NOW_MS - 1_000_000, NOW_MS))
     before = world.of(Window(NOW_MS - 3_000_000, NOW_MS - 1_000_000))
     with pytest.raises(UnknownRowsError) as caught:
-        one.run()
+        newer.run()
     assert "starting_timestamp" not in caught.value.do
 
-    accept(one)
-    one.run()
+    accept(newer)
+    newer.run()
     before.run()
 
     assert files_of(world) == ["a.parquet"] * 2 + ["b.parquet"] * 2 + ["elsewhere"]

@@ -18,13 +18,13 @@ from tests.support.values import arguments
 @pytest.fixture
 def world() -> MemoryWorld:
     """Four loaded files, of which two were archived since."""
-    made = MemoryWorld()
+    loaded = MemoryWorld()
     for number in range(1, 5):
-        made.drop(f"f{number}", 100 - number)
-    made.run()
+        loaded.drop(f"f{number}", 100 - number)
+    loaded.run()
     for name in ("f1", "f3"):
-        made.hide(name)
-    return made
+        loaded.hide(name)
+    return loaded
 
 
 def expected(version: int) -> str:
@@ -54,11 +54,11 @@ def test_a_plan_of_it_warns_as_well(world):
     assert world.plan(refresh=True).report.warnings == {READ: expected(world.version())}
 
 
-@pytest.mark.parametrize("asked", [{}, {"refresh": True, "is_snapshot": True}, {"where": "day = 1"}])
-def test_no_other_run_warns(world, asked):
+@pytest.mark.parametrize("arguments", [{}, {"refresh": True, "is_snapshot": True}, {"where": "day = 1"}])
+def test_no_other_run_warns(world, arguments):
     world.drop("f5", 50)
 
-    assert world.run(**asked).warnings == {}
+    assert world.run(**arguments).warnings == {}
 
 
 def test_a_refresh_that_loads_all_files_does_not_warn(world):

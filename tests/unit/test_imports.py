@@ -66,10 +66,10 @@ def imported_by(*texts: str) -> list[set[str]]:
 def test_a_dag_file_imports_nothing_heavy_and_sqlglot_only_to_check_a_select():
     text = "\n".join(example.read_text() for example in EXAMPLES)
     # Operators, sensors, specs; the retry policy is one that the examples have not.
-    wanted = {*re.findall(r"^from airflow_provider_scope\S* import .*$", text, re.MULTILINE)}
-    assert len(wanted) >= 5
+    statements = {*re.findall(r"^from airflow_provider_scope\S* import .*$", text, re.MULTILINE)}
+    assert len(statements) >= 5
 
-    imports, tasks, examples = imported_by("\n".join(sorted(wanted)), TASKS, RUNS)
+    imports, tasks, examples = imported_by("\n".join(sorted(statements)), TASKS, RUNS)
 
     assert (imports, tasks) == (set(), set())
     # A task of SCOPE jobs has its SELECT translated, which says whether it can be.

@@ -108,9 +108,9 @@ class Inferrer(MemoryWorld):
         request, rules = super().asked(**asked)
         return replace(request, infers_columns=self.infers), rules
 
-    def load(self, name: str, at: int, **asked: Any) -> None:
+    def load(self, name: str, at: int, **request: Any) -> None:
         self.drop(name, at)
-        self.run(**asked)
+        self.run(**request)
 
     def recorded(self, seq: int) -> str | None:
         name = f"{self.checkpoint}/commits/{seq:020}"

@@ -149,10 +149,10 @@ def test_arguments_are_checked_alone_and_together(changes: dict[str, Any], what:
     ],
 )
 def test_a_full_refresh_is_what_a_template_renders_to(value: Any, expected: bool) -> None:
-    made = ingest_from(arguments(full_refresh=value))
+    ingest = ingest_from(arguments(full_refresh=value))
 
-    assert made is not None
-    assert made.full_refresh is expected
+    assert ingest is not None
+    assert ingest.full_refresh is expected
 
 
 def test_a_file_of_sql_and_a_template_are_read_when_the_task_runs() -> None:
@@ -172,10 +172,10 @@ def test_a_file_of_sql_and_a_template_are_read_when_the_task_runs() -> None:
     ],
 )
 def test_the_fields_of_an_engine_say_which_one_it_is(engine: Any, kind: type) -> None:
-    made = ingest_from(arguments(engine=engine))
+    ingest = ingest_from(arguments(engine=engine))
 
-    assert made is not None
-    assert type(made.engine) is kind
+    assert ingest is not None
+    assert type(ingest.engine) is kind
 
 
 def test_a_select_of_scope_is_refused_for_spark() -> None:
@@ -184,10 +184,10 @@ def test_a_select_of_scope_is_refused_for_spark() -> None:
 
 
 def test_only_a_connection_of_scope_jobs_can_say_where_the_table_is() -> None:
-    made = ingest_from(arguments(engine={"scope_conn_id": "c"}, delta_location=None))
+    ingest = ingest_from(arguments(engine={"scope_conn_id": "c"}, delta_location=None))
 
-    assert made
-    assert made.delta_location == ""
+    assert ingest
+    assert ingest.delta_location == ""
 
 
 # ---- names and values that users bring from elsewhere ------------------------------------------------
@@ -225,7 +225,7 @@ def test_an_operator_without_specs_names_none():
     [("delta", "TableSource(table="), ("jsonl", "format='json'"), ("tsv", "{'sep': '\\t'}")],
 )
 def test_a_format_of_another_reader_is_told_what_reads_it_here(kind: str, do: str):
-    for make in (FileSource, lambda **given: validation.from_dict(FileSource, "source", given)):
+    for make in (FileSource, lambda **fields: validation.from_dict(FileSource, "source", fields)):
         with pytest.raises(InputError) as caught:
             make(roots="/in", format=kind)
 

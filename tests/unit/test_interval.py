@@ -99,12 +99,12 @@ def test_times_are_rounded_down_so_that_neighbours_share_no_millisecond() -> Non
 def test_files_of_the_interval_are_taken_and_the_others_are_counted_without_their_names() -> None:
     listing = [a_file("early", 9), a_file("start", 10), a_file("last", 19), a_file("end", 20)]
 
-    found = candidates(listing, rules(window=Window(10, 20)))
+    results = candidates(listing, rules(window=Window(10, 20)))
 
-    assert below_in(found.files) == ["start", "last"]
-    assert found.left_out.counts == {"outside the interval": 2}
-    assert found.left_out.names == {}
-    assert found.matched == 4
+    assert below_in(results.files) == ["start", "last"]
+    assert results.left_out.counts == {"outside the interval": 2}
+    assert results.left_out.names == {}
+    assert results.matched == 4
 
 
 def test_what_is_odd_about_a_file_is_told_by_the_run_of_its_own_interval() -> None:
@@ -116,15 +116,15 @@ def test_what_is_odd_about_a_file_is_told_by_the_run_of_its_own_interval() -> No
         a_file("_hidden", 25),
     ]
 
-    found = candidates(listing, rules(window=Window(10, 20)), ["file:///in"])
+    results = candidates(listing, rules(window=Window(10, 20)), ["file:///in"])
 
-    assert found.left_out.counts == {"zero length": 1, "hidden folder": 1, "outside the interval": 3}
+    assert results.left_out.counts == {"zero length": 1, "hidden folder": 1, "outside the interval": 3}
 
 
 def test_a_file_without_a_time_is_in_no_interval_and_every_run_names_it() -> None:
-    found = candidates([a_file("undated", 0)], rules(window=Window(-10, 20)))
+    results = candidates([a_file("undated", 0)], rules(window=Window(-10, 20)))
 
-    assert found.left_out.names == {"no modification time": ["file:///in/undated"]}
+    assert results.left_out.names == {"no modification time": ["file:///in/undated"]}
 
 
 # ---- which window a run has ----------------------------------------------------------------------
@@ -522,18 +522,18 @@ def test_an_interval_whose_files_were_loaded_by_dbt_scope_is_refused() -> None:
 
 def test_of_two_intervals_that_share_time_and_begin_together_one_at_most_goes_on() -> None:
     storage = MemoryStorage()
-    other = a_log(storage, 0, days=31)
+    competitor = a_log(storage, 0, days=31)
     put = storage.put_if_absent
 
     def late(path: str, data: bytes) -> bytes:
         """Let the other one pass its first look before this one's note is there."""
         storage.put_if_absent = put  # type: ignore[method-assign]
-        other.put_pipeline(Pipeline(pipeline="q", table=None))
+        competitor.put_pipeline(Pipeline(pipeline="q", table=None))
         return put(path, data)
 
     storage.put_if_absent = late  # type: ignore[method-assign]
     with pytest.raises(InputError, match="overlaps"):
         a_log(storage, 3).put_pipeline(Pipeline(pipeline="p", table=None))
 
-    assert other.pipeline()
+    assert competitor.pipeline()
     assert a_log(storage, 3).pipeline() is None

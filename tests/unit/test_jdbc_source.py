@@ -24,12 +24,12 @@ CURSOR = Cursor(column="n")
 
 
 def test_a_dict_with_a_connection_is_one() -> None:
-    found = source_from({"conn_id": "shop", "table": "orders", "cursor": {"column": "n"}})
-    assert found == JdbcSource(conn_id="shop", table="orders", cursor=CURSOR)
+    source = source_from({"conn_id": "shop", "table": "orders", "cursor": {"column": "n"}})
+    assert source == JdbcSource(conn_id="shop", table="orders", cursor=CURSOR)
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({}, "either table or query"),
         ({"table": "a", "query": "SELECT 1"}, "either table or query"),
@@ -50,8 +50,8 @@ def test_a_dict_with_a_connection_is_one() -> None:
         ({"table": "a", "partition_column": "", "num_partitions": 2}, "partition_column=''"),
     ],
 )
-def test_what_is_not_valid_is_refused(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_what_is_not_valid_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         JdbcSource(conn_id="shop", cursor=CURSOR, **fields)
 
 
@@ -91,7 +91,7 @@ def test_a_driver_that_does_not_know_the_url_is_missing_although_its_state_says_
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "count", "kind", "wanted"),
+    ("low", "high", "count", "kind", "expected"),
     [
         ("0", "100", 4, WHOLE, ["25", "50", "75"]),
         ("-5", "4", 3, WHOLE, ["-2", "1"]),
@@ -106,8 +106,8 @@ def test_a_driver_that_does_not_know_the_url_is_missing_although_its_state_says_
         ("1", "9", 1, WHOLE, []),
     ],
 )
-def test_the_parts_of_a_range(low: str, high: str, count: int, kind: str, wanted: list[str]) -> None:
-    assert edges(low, high, count, kind) == wanted
+def test_the_parts_of_a_range(low: str, high: str, count: int, kind: str, expected: list[str]) -> None:
+    assert edges(low, high, count, kind) == expected
 
 
 NUMBERS: dict[str, Any] = {
@@ -140,8 +140,8 @@ def test_each_row_meets_one_condition(values: list[int | None], low: int, width:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("CREATE TABLE t (n INTEGER)")
         connection.executemany("INSERT INTO t VALUES (?)", [(value,) for value in values])
-        found = [row[0] for one in conditions for row in connection.execute(f"SELECT n FROM t WHERE {one}")]
-    assert sorted(found, key=repr) == sorted(values, key=repr)
+        rows = [row[0] for sql in conditions for row in connection.execute(f"SELECT n FROM t WHERE {sql}")]
+    assert sorted(rows, key=repr) == sorted(values, key=repr)
 
 
 @pytest.mark.parametrize("value", ["'late text'", "x'00ff'", "'it''s'", "'a\nb'", f"'{'x' * 99}'", "1e20"])

@@ -125,7 +125,7 @@ def test_many_applications_are_asked_for_by_few_requests_in_the_namespace_of_the
     assert [*jobs.get_jobs(names)] == ["p-7-0"]
 
     assert api.server.said == ["GET /api/v1/namespaces/etl/pods"] * 3
-    selectors = [asked.query["labelSelector"] for asked in api.server.asked]
+    selectors = [request.query["labelSelector"] for request in api.server.asked]
     assert selectors[2] == f"airflow-provider-scope in ({','.join(names[500:])})"
     assert set(api.server.bearers) == {f"Bearer {TOKEN}"}
 
@@ -202,7 +202,7 @@ def test_a_batch_that_livy_stays_too_busy_for_is_left_to_the_next_try_and_not_in
         name="p-0-0", script=Path("s"), archive=Path("a"), arguments=(), conf={}, stage=lambda _: "file:/x"
     )
     with serving() as server:
-        server.answers = lambda asked: answers[asked.method]
+        server.answers = lambda request: answers[request.method]
         livy = Livy(Connection(conn_id="livy", conn_type="livy", host=server.url))
         with pytest.raises(ServiceUnavailableError, match="in 25 tries: 400: Rejected, too many"):
             livy.submit(application)

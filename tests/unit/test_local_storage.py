@@ -171,8 +171,8 @@ def test_a_file_that_vanishes_while_its_folder_is_listed_is_not_there(tmp_path: 
     listing = STORAGE.walk(f"file://{tmp_path}")
 
     first = next(listing)
-    other = "b" if first.path.endswith("a") else "a"
-    (tmp_path / other).unlink()
+    second = "b" if first.path.endswith("a") else "a"
+    (tmp_path / second).unlink()
 
     assert list(listing) == []
 
@@ -300,11 +300,11 @@ def test_permissions_are_the_advice_for_what_lacks_them_and_for_nothing_else(ope
 
     refused = as_nobody(lambda: STORAGE.names(f"file://{closed}"))
     (open_folder / "a").write_bytes(b"1")
-    with pytest.raises(StorageError) as other:
+    with pytest.raises(StorageError) as fault:
         STORAGE.replace(f"file://{open_folder}/a/0", b"1")
 
     assert refused.do.startswith(f"give the worker's user permission on {closed}")
-    assert (other.value.do.startswith("check the disk"), "permission" in other.value.do) == (True, False)
+    assert (fault.value.do.startswith("check the disk"), "permission" in fault.value.do) == (True, False)
 
 
 def test_the_folder_that_refuses_is_named_and_not_a_file_that_could_be_read(open_folder: Path) -> None:

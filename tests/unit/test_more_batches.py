@@ -176,7 +176,7 @@ def test_what_is_told_of_each_batch_is_a_warning_once(
         events.take({"event": "notice", "seq": seq, "message": message})
         events.take({"event": "columns", "seq": seq, "message": message})
 
-    assert [one.getMessage() for one in caplog.records] == ["batch 0: late rows", "batch 1: no index"]
+    assert [record.getMessage() for record in caplog.records] == ["batch 0: late rows", "batch 1: no index"]
     assert reported == ["batch 0: late rows", "batch 1: late rows", "batch 1: no index"]
 
 

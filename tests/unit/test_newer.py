@@ -186,8 +186,8 @@ ROW = {"n": 7, "t": "x"}
 
 
 def state_of(*rows: dict[str, Any], rule: Cursor = RULE, **more: Any) -> CursorState:
-    known = tuple((str(row["n"]), newer.row_hash(row, rule), 1) for row in rows)
-    fields: dict[str, Any] = {"column": "n", "kind": "int", "last": "7", "since": "7", "boundary_rows": known}
+    marks = tuple((str(row["n"]), newer.row_hash(row, rule), 1) for row in rows)
+    fields: dict[str, Any] = {"column": "n", "kind": "int", "last": "7", "since": "7", "boundary_rows": marks}
     fields |= {"func": "max", "dedup": compared_by(rule), "columns": ("n", "t")}
     return CursorState(**fields | more)
 
@@ -254,20 +254,20 @@ def test_what_the_answer_could_not_tell_is_not_asked(
     database: str, changes: dict[str, Any], rule: dict[str, Any]
 ) -> None:
     state = state_of(ROW, **changes)
-    asked = newer.question(database, "t AS q", replace(RULE, **rule), state, None)
+    question = newer.question(database, "t AS q", replace(RULE, **rule), state, None)
     if rule == {"lag": 2}:
-        assert asked
-        assert '"n" >= 7 ' in asked[0]
+        assert question
+        assert '"n" >= 7 ' in question[0]
     else:
-        assert asked is None
+        assert question is None
 
 
 def test_the_question_looks_as_far_back_as_the_load() -> None:
     lag = replace(RULE, lag=3, last_value_func="min", on_cursor_value_missing="exclude", column="N")
     state = state_of(ROW, since="10", func="min", columns=())  # as with a dedup_key
-    asked = newer.question("postgresql", "t AS q", lag, state, None)
-    assert asked
-    assert 'WHERE "n" <= 10\nLIMIT' in asked[0]
+    question = newer.question("postgresql", "t AS q", lag, state, None)
+    assert question
+    assert 'WHERE "n" <= 10\nLIMIT' in question[0]
     assert newer.question("postgresql", "t AS q", lag, state, Bound("number", "9")) is None
 
 

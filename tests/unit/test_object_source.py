@@ -70,9 +70,9 @@ def tree(tmp_path: Path) -> str:
 
 def test_each_folder_is_listed_and_times_have_milliseconds(tree: str) -> None:
     root = f"sftp://{tree}"  # any scheme whose path the filesystem takes
-    found = sorted(ObjectSource(Local()).walk(root))
+    files = sorted(ObjectSource(Local()).walk(root))
 
-    assert found == [FileEntry(1_700_000_000_123, f"{root}/{name}", 5) for name in ("a", "x/b c%20", "x/y/c")]
+    assert files == [FileEntry(1_700_000_000_123, f"{root}/{name}", 5) for name in ("a", "x/b c%20", "x/y/c")]
 
 
 class Local(LocalFileSystem):
@@ -121,9 +121,9 @@ def test_a_folder_that_is_deleted_during_the_listing_is_not_there(tree: str) -> 
 
 def test_a_flat_listing_is_taken_as_it_is() -> None:
     info = {"size": 5, "type": "file", "LastModified": datetime(2026, 11, 21, 20, 1, 3, 123_999, tzinfo=UTC)}
-    found = {"/in/a": info, "/in/x": {**info, "type": "directory"}, "/in/x/": info, "/in/x/b": info}
+    listing = {"/in/a": info, "/in/x": {**info, "type": "directory"}, "/in/x/": info, "/in/x/b": info}
 
-    assert list(ObjectSource(Flat(found)).walk("file:///in")) == [
+    assert list(ObjectSource(Flat(listing)).walk("file:///in")) == [
         FileEntry(1795291263123, "file:///in/a", 5),
         FileEntry(1795291263123, "file:///in/x/b", 5),
     ]

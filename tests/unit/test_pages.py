@@ -41,7 +41,7 @@ def test_a_blob_is_a_file_with_times_in_milliseconds() -> None:
 
 
 def test_the_order_of_the_elements_and_white_space_do_not_matter() -> None:
-    other = f"""<Blob>
+    reordered = f"""<Blob>
       <Name>a</Name>
       <Properties>
         <Content-Length>7</Content-Length>
@@ -49,7 +49,7 @@ def test_the_order_of_the_elements_and_white_space_do_not_matter() -> None:
       </Properties>
     </Blob>"""
 
-    assert files(other, blob("b")) == [
+    assert files(reordered, blob("b")) == [
         FileEntry(AT_MS, BASE + "a", 7, None),
         FileEntry(AT_MS, BASE + "b", 5, 1795132800000),
     ]

@@ -154,11 +154,11 @@ def test_literal_places_are_refused_when_the_dag_is_parsed():
     operator(root="{{ params.root }}")
 
     @task
-    def found() -> list[str]:
+    def list_folders() -> list[str]:
         return ["/data"]
 
     with DAG("places", schedule=None):
-        folders = found()
+        folders = list_folders()
         operator(root="", source={"roots": folders})
         operator(root="/data", source={"patterns": folders})
     operator(root="/data", source={"patterns": "{{ params.pattern }}"})
@@ -233,13 +233,13 @@ class Elsewhere(DeltaWorld):
 @pytest.fixture
 def world(tmp_path: Path) -> Elsewhere:
     """Two loaded files, and a link to their folder as the new root."""
-    made = Elsewhere(tmp_path)
-    made.drop("2013/a.parquet", 60, ids=1)
-    made.drop("b.parquet", 50, ids=1)
-    made.run()
+    loaded = Elsewhere(tmp_path)
+    loaded.drop("2013/a.parquet", 60, ids=1)
+    loaded.drop("b.parquet", 50, ids=1)
+    loaded.run()
     (tmp_path / "mount").symlink_to(tmp_path / "landing")
-    made.roots = (f"file://{tmp_path}/mount",)
-    return made
+    loaded.roots = (f"file://{tmp_path}/mount",)
+    return loaded
 
 
 def test_a_root_under_another_name_is_refused_and_the_ways_on_are_named(world):
@@ -298,16 +298,16 @@ def test_with_a_root_for_each_day_the_run_of_the_open_batch_is_cleared_first(tmp
 
 def test_an_interval_is_told_the_way_on_that_it_has(tmp_path):
     """It has no starting_timestamp, and no full refresh."""
-    made = Elsewhere(tmp_path).of(Window(NOW_MS - 90_000, NOW_MS - 30_000))
-    made.drop("a.parquet", 60, ids=1)
-    made.run()
+    interval = Elsewhere(tmp_path).of(Window(NOW_MS - 90_000, NOW_MS - 30_000))
+    interval.drop("a.parquet", 60, ids=1)
+    interval.run()
     (tmp_path / "mount").symlink_to(tmp_path / "landing")
-    made.roots = (f"file://{tmp_path}/mount",)
+    interval.roots = (f"file://{tmp_path}/mount",)
     with pytest.raises(InputError, match="another name") as caught:
-        made.run()
+        interval.run()
 
     assert "starting_timestamp" not in caught.value.do
-    assert f"move the folder {made.checkpoint} away" in caught.value.do
+    assert f"move the folder {interval.checkpoint} away" in caught.value.do
 
 
 def test_one_of_several_roots_under_another_name_is_refused(world, tmp_path):

@@ -149,17 +149,17 @@ def plan_of(*, schema_evolution: str = "fail", **files: Any) -> Plan:
     ],
 )
 def test_the_choices_are_those_that_fit_what_is_set_each_on_its_line(plan, problem, lines):
-    found = choices(plan, bad_files(ENTRY, [problem])).splitlines()
+    menu = choices(plan, bad_files(ENTRY, [problem])).splitlines()
 
-    assert found[0] == "one of these:"
-    assert len(found) == len(lines) + 1, found
-    assert all(line.startswith(begin) for line, begin in zip(found[1:], lines, strict=True)), found
+    assert menu[0] == "one of these:"
+    assert len(menu) == len(lines) + 1, menu
+    assert all(line.startswith(begin) for line, begin in zip(menu[1:], lines, strict=True)), menu
 
 
 def test_what_is_wrong_with_no_file_alone_is_not_put_aside():
-    found = choices(plan_of(), BadFileError("keys differ", do="write the key in one way"))
+    text = choices(plan_of(), BadFileError("keys differ", do="write the key in one way"))
 
-    assert [line[:20] for line in found.splitlines()[1:]] == ["- write the key in o", REPAIR[:20]]
+    assert [line[:20] for line in text.splitlines()[1:]] == ["- write the key in o", REPAIR[:20]]
 
 
 def test_a_footer_is_retried_unless_the_bytes_of_the_file_can_be_read():

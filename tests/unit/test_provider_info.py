@@ -38,7 +38,7 @@ def form_of(kind):
     """Return a connection's fields as the form gets them."""
     from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
 
-    (form,) = [one for one in HookMetaService.hook_meta_data() if one.connection_type == kind]
+    (form,) = [hook for hook in HookMetaService.hook_meta_data() if hook.connection_type == kind]
     return form.extra_fields
 
 

@@ -40,10 +40,10 @@ def test_records_below_a_number_may_go(progress, retain, below):
 CRC = "00c0ffee"
 
 
-def kinds(names: dict[str, int], **asked: object) -> dict[str, list[str]]:
+def kinds(names: dict[str, int], **limits: object) -> dict[str, list[str]]:
     files = [FileEntry(at, f"file:///c/{name}", 1) for name, at in names.items()]
-    asked = {"below": 5, "epoch": f"{10:020}", "chain": [Segment(10, 20, 3, CRC)], **asked}
-    groups, kept = purgeable(files, "file:///c", now_ms=LEFTOVER_MS + 100, **asked)
+    limits = {"below": 5, "epoch": f"{10:020}", "chain": [Segment(10, 20, 3, CRC)], **limits}
+    groups, kept = purgeable(files, "file:///c", now_ms=LEFTOVER_MS + 100, **limits)
     assert sorted(file for group in (*groups, *kept) for file in group.files) == sorted(files)
     return {group.kind: [file.path.removeprefix("file:///c/") for file in group.files] for group in groups}
 
@@ -60,17 +60,17 @@ def test_only_what_is_named_like_a_record_below_the_number_goes():
         "watermark.json",
     ]
 
-    found = kinds(dict.fromkeys([*going, *staying], 0))
+    purged = kinds(dict.fromkeys([*going, *staying], 0))
 
-    assert sorted(name for names in found.values() for name in names) == sorted(going)
-    assert list(found) == ["offsets", "commits", "vacuumed"]
+    assert sorted(name for names in purged.values() for name in names) == sorted(going)
+    assert list(purged) == ["offsets", "commits", "vacuumed"]
 
 
 def test_segments_of_earlier_epochs_and_parts_of_larger_ones_go():
     old, now, later = (f"seen/{number:020}" for number in (0, 10, 30))
-    segment, part, behind = (Segment(*one, CRC).name for one in ((10, 20, 3), (15, 20, 1), (15, 21, 1)))
+    segment, part, beyond = (Segment(*fields, CRC).name for fields in ((10, 20, 3), (15, 20, 1), (15, 21, 1)))
     going = [f"{old}/{segment}", f"{old}-0/{segment}", f"{now}/{part}"]
-    staying = [f"{now}/{segment}", f"{now}/{behind}", f"{later}/{segment}", f"{now}-0/{segment}", f"{now}/x"]
+    staying = [f"{now}/{segment}", f"{now}/{beyond}", f"{later}/{segment}", f"{now}-0/{segment}", f"{now}/x"]
 
     assert kinds(dict.fromkeys([*going, *staying], 0)) == {"superseded segments": sorted(going)}
     assert kinds(dict.fromkeys([*going, *staying], 0), epoch=None) == {}

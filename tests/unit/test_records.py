@@ -154,7 +154,7 @@ def test_a_record_of_a_newer_format_is_refused_with_advice(
 def test_bytes_that_are_no_record_are_refused(
     record: Any, data: bytes, decode: Callable[[str, bytes], Any]
 ) -> None:
-    for other in (
+    for damaged in (
         b"",
         b"\n",
         b"null\n",
@@ -170,7 +170,7 @@ def test_bytes_that_are_no_record_are_refused(
         data.decode().encode("utf-16"),
     ):
         with pytest.raises(CheckpointCorruptError):
-            decode("r", other)
+            decode("r", damaged)
 
 
 def changed(data: bytes, key: str, value: Any) -> bytes:

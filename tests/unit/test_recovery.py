@@ -125,7 +125,7 @@ def test_the_newest_record_says_which_table_is_expected(
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("state", "expected"),
     [
         pytest.param(MISSING_TABLE, None, id="no table is expected and there is none"),
         pytest.param(TableState(T, 0, None, {}), None, id="created since, by anybody"),
@@ -133,12 +133,12 @@ def test_the_newest_record_says_which_table_is_expected(
         pytest.param(TableState(T_RESTORED, 9, 3, {}), T_RESTORED, id="restored before, and that is known"),
     ],
 )
-def test_a_table_that_is_the_recorded_one_goes_on(found: TableState, expected: TableIdentity | None) -> None:
-    check_identity(found, expected, AT, LOG)
+def test_a_table_that_is_the_recorded_one_goes_on(state: TableState, expected: TableIdentity | None) -> None:
+    check_identity(state, expected, AT, LOG)
 
 
 @pytest.mark.parametrize(
-    ("found", "expected", "what"),
+    ("state", "expected", "what"),
     [
         pytest.param(
             TableState(U, 0, None, {}),
@@ -162,10 +162,10 @@ def test_a_table_that_is_the_recorded_one_goes_on(found: TableState, expected: T
     ],
 )
 def test_another_table_is_refused_with_the_command_that_accepts_it(
-    found: TableState, expected: TableIdentity, what: str
+    state: TableState, expected: TableIdentity, what: str
 ) -> None:
     with pytest.raises(TableDivergedError) as caught:
-        check_identity(found, expected, AT, LOG)
+        check_identity(state, expected, AT, LOG)
 
     assert type(caught.value) is (TableRestoredError if "was restored" in what else TableRecreatedError)
     assert caught.value.what == what
@@ -303,7 +303,7 @@ L4 = CommittedBatch(12, 40, 400)
 
 
 @pytest.mark.parametrize(
-    ("found", "gone", "expected"),
+    ("state", "rolled_back", "expected"),
     [
         pytest.param(MISSING_TABLE, (), Outcomes((), (APPEND_3, APPEND_4), ()), id="no table"),
         pytest.param(TableState(T, 9, 2, {}), (), Outcomes((), (APPEND_3, APPEND_4), ()), id="none ran"),
@@ -352,9 +352,9 @@ L4 = CommittedBatch(12, 40, 400)
     ],
 )
 def test_open_batches_are_sorted_by_what_the_table_shows(
-    found: TableState, gone: tuple[int, ...], expected: Outcomes
+    state: TableState, rolled_back: tuple[int, ...], expected: Outcomes
 ) -> None:
-    assert outcomes([APPEND_3, APPEND_4], found, gone) == expected
+    assert outcomes([APPEND_3, APPEND_4], state, rolled_back) == expected
 
 
 @pytest.mark.parametrize(
@@ -417,12 +417,12 @@ def test_batches_below_the_first_were_given_up_before_there_was_a_table(commit, 
 
 
 def test_a_batch_that_is_there_although_it_was_given_up_is_refused():
-    found = TableState(T, 1, 1, {0: CommittedBatch(0, 1, 1), 1: CommittedBatch(1, 1, 1)})
+    state = TableState(T, 1, 1, {0: CommittedBatch(0, 1, 1), 1: CommittedBatch(1, 1, 1)})
 
-    check_given_up(found, 0, AT, LOG)
-    check_given_up(replace(found, committed={0: CommittedBatch(0, 0, 0, abandoned=True)}), 1, AT, LOG)
+    check_given_up(state, 0, AT, LOG)
+    check_given_up(replace(state, committed={0: CommittedBatch(0, 0, 0, abandoned=True)}), 1, AT, LOG)
     with pytest.raises(AbandonedBatchError, match="batch 0"):
-        check_given_up(found, 1, AT, LOG)
+        check_given_up(state, 1, AT, LOG)
 
 
 @pytest.mark.parametrize(

@@ -326,8 +326,8 @@ def test_units_are_told_in_one_order_whether_a_run_counted_them_or_a_record_of_t
     }
     logged = {unit: counted[unit] for unit in sorted(counted)}
 
-    told = "1 of 3 records, 1 of 2 rows, 1 of 2 files"
-    assert (bad_records.text(counted), bad_records.text(logged)) == (told, told)
+    text = "1 of 3 records, 1 of 2 rows, 1 of 2 files"
+    assert (bad_records.text(counted), bad_records.text(logged)) == (text, text)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ MIB = 2**20
 SIZES = [(200_000, 300 * MIB), pytest.param(1_000_000, 1024 * MIB, marks=pytest.mark.loads)]
 
 
-def in_a_process(what: str, count: int, folder: Path) -> dict[str, Any]:
-    process = start_module("tests.support.million_files", what, str(count), f"file://{folder}")
+def in_a_process(command: str, count: int, folder: Path) -> dict[str, Any]:
+    process = start_module("tests.support.million_files", command, str(count), f"file://{folder}")
     output, _ = process.communicate()
     assert process.returncode == 0
     return dict(json.loads(output))

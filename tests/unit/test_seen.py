@@ -61,16 +61,16 @@ def test_segments_tell_what_a_dict_tells(batches, listed, fan_out, steps):
     for batch in batches:
         expected.update((file.path, status(file)) for file in batch)
 
-    tables, behind = stored(batches, fan_out, steps).read(EPOCH, 0)
-    found = SeenFiles(tables)
+    tables, read_to = stored(batches, fan_out, steps).read(EPOCH, 0)
+    seen_files = SeenFiles(tables)
 
-    assert behind == len(batches)
+    assert read_to == len(batches)
     paths = [file.path for file in listed] + list(expected)
-    assert found.find(paths) == {path: expected[path] for path in paths if path in expected}
-    left = found.without_same(listed)
+    assert seen_files.find(paths) == {path: expected[path] for path in paths if path in expected}
+    unseen = seen_files.without_same(listed)
     for file in listed:
         before = expected.get(file.path)
-        if file not in left:
+        if file not in unseen:
             assert before is not None
             assert not is_changed(file, before)
         else:
@@ -83,22 +83,22 @@ def test_files_outside_of_the_roots(batches, roots):
     tables, _ = stored(batches, 3, []).read(EPOCH, 0)
     starts = tuple(f"{root.rstrip('/')}/" for root in roots)
 
-    found = dict(SeenFiles(tables).outside(roots))
+    seen_files = dict(SeenFiles(tables).outside(roots))
 
-    assert found == {
+    assert seen_files == {
         path: at for path, at in everything.items() if not path.startswith(starts) and path not in roots
     }
 
 
 def test_a_file_of_this_run_counts_more_than_what_a_segment_says():
     before, now = FileEntry(1, "file:///r/a", 1), FileEntry(2, "file:///r/a", 2)
-    found = SeenFiles([rows([before], 0)])
+    seen_files = SeenFiles([rows([before], 0)])
 
-    assert found.without_same([before]) == []
-    found.update([now])
+    assert seen_files.without_same([before]) == []
+    seen_files.update([now])
 
-    assert (found.without_same([now]), found.without_same([before])) == ([], [before])
-    assert found.find(["file:///r/a"]) == {"file:///r/a": (2, 2, None)}
+    assert (seen_files.without_same([now]), seen_files.without_same([before])) == ([], [before])
+    assert seen_files.find(["file:///r/a"]) == {"file:///r/a": (2, 2, None)}
 
 
 @pytest.mark.parametrize("harm", ["cut", "other", "gone"])
@@ -118,10 +118,10 @@ def test_a_segment_that_is_damaged_or_gone_is_read_from_the_log(harm):
         case "gone":
             kept.log.storage.delete(path)
 
-    tables, behind = kept.read(EPOCH, 0)
-    assert behind == retention.named(names)[-1].first
+    tables, read_to = kept.read(EPOCH, 0)
+    assert read_to == retention.named(names)[-1].first
     assert set(SeenFiles(tables).find([f"file:///r/{n}" for n in range(40)])) == {
-        f"file:///r/{n}" for n in range(behind)
+        f"file:///r/{n}" for n in range(read_to)
     }
     kept.extend(EPOCH, 0, 39, lambda first: pa.concat_tables(rows(batches[n], n) for n in range(first, 40)))
 
@@ -134,17 +134,17 @@ def test_only_the_parts_that_a_listing_may_be_in_are_decoded(monkeypatch):
     monkeypatch.setattr(derived, "LISTED_AT_ONCE", 30)
     files = [FileEntry(1, f"file:///r/{n:04}{'x' * 5_000 * (n >= 150)}", n) for n in range(200)]
     tables, _ = stored([files], 10, []).read(EPOCH, 0)
-    found = SeenFiles(tables)
+    seen_files = SeenFiles(tables)
 
     def decoded() -> list[bool]:
-        return ["rows" in vars(part) or part.least > "file:///r/0149" for part in found._tables]
+        return ["rows" in vars(part) or part.least > "file:///r/0149" for part in seen_files._tables]
 
-    assert list(found.outside(("file:///r",))) == []
-    assert found.without_same(files[60:90]) == []
+    assert list(seen_files.outside(("file:///r",))) == []
+    assert seen_files.without_same(files[60:90]) == []
     assert decoded() == [False, True, False, True]
-    assert found.without_same(files) == []
+    assert seen_files.without_same(files) == []
     everything = {file.path: status(file) for file in files}
-    assert dict(found.outside(())) == found.find([*everything]) == everything
+    assert dict(seen_files.outside(())) == seen_files.find([*everything]) == everything
 
 
 def test_a_changed_byte_is_noticed_or_changes_nothing():
@@ -159,9 +159,9 @@ def test_a_changed_byte_is_noticed_or_changes_nothing():
         at = dice.randrange(len(data))
         changed = bytes([data[at] ^ 1 << dice.randrange(8)])
         kept.log.storage.replace(path, data[:at] + changed + data[at + 1 :])
-        tables, behind = Segments(kept.log, 10).read(EPOCH, 0)
-        noticed += behind == 0
-        assert behind == 0 or dict(SeenFiles(tables).outside(())) == {f.path: status(f) for f in batch}
+        tables, read_to = Segments(kept.log, 10).read(EPOCH, 0)
+        noticed += read_to == 0
+        assert read_to == 0 or dict(SeenFiles(tables).outside(())) == {f.path: status(f) for f in batch}
     assert noticed > 75
 
 
@@ -189,6 +189,6 @@ def test_the_longest_chain_counts():
 
 def test_segments_that_overlap_are_a_chain():
     """A run that was stopped while it merged deletes what it has read, and a newer segment began in that."""
-    merged, newer, other = Segment(0, 13, 1), Segment(13, 40, 1), Segment(10, 12, 1)
-    assert chain([merged, newer, other], 0) == [merged, newer]
+    merged, newer, overlapping = Segment(0, 13, 1), Segment(13, 40, 1), Segment(10, 12, 1)
+    assert chain([merged, newer, overlapping], 0) == [merged, newer]
     assert chain([Segment(0, 40, 1)], 10) == [Segment(0, 40, 1)]

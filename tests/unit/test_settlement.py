@@ -16,9 +16,9 @@ def test_the_first_decision_stays(tmp_path):
     log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
     committed = Settlement(seq=7, number=1, committed=True, table_version=21)
 
-    found = [log.find(Settlement, seq=7, number=1), log.put(SETTLED), log.put(committed)]
+    decisions = [log.find(Settlement, seq=7, number=1), log.put(SETTLED), log.put(committed)]
 
-    assert found == [None, SETTLED, SETTLED]
+    assert decisions == [None, SETTLED, SETTLED]
     assert log.find(Settlement, seq=7, number=1) == SETTLED
     assert log.find(Settlement, seq=7, number=0) is None
 

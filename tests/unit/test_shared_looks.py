@@ -79,10 +79,10 @@ def test_a_thousand_triggers_ask_for_all_their_jobs_together(manager: ResourceMa
             while len(manager.requests) < 4:  # noqa: ASYNC110 - the manager is a thread
                 await asyncio.sleep(INTERVAL)
         intervals = (time.monotonic() - began) / INTERVAL
-        asked = len(manager.requests)
+        requests = len(manager.requests)
         manager.ended = {f"job-{number}" for number in range(TASKS)}
         events = await asyncio.gather(*waiting)
-        return events, asked / intervals
+        return events, requests / intervals
 
     events, asked_in_an_interval = asyncio.run(wait())
 
@@ -110,9 +110,9 @@ def test_a_trigger_goes_on_when_another_one_of_its_job_has_fired(manager: Resour
         first.deadline = time.time() + INTERVAL / 2
         waiting = asyncio.create_task(event_of(second))
         events = [await event_of(first)]
-        asked = len(manager.requests)
+        requests = len(manager.requests)
         async with asyncio.timeout(60):
-            while len(manager.requests) < asked + 2 and not waiting.done():  # noqa: ASYNC110 - as above
+            while len(manager.requests) < requests + 2 and not waiting.done():  # noqa: ASYNC110 - as above
                 await asyncio.sleep(INTERVAL / 10)
         manager.ended = {"job-1"}
         return [*events, await waiting]

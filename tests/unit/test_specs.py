@@ -443,17 +443,17 @@ def test_another_way_to_write_is_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "given", "do"),
+    ("spec", "fields", "do"),
     [
         (FileSource, {"roots": "/in", "pattern": "x"}, "write 'patterns' for 'pattern'"),
         (Checkpoint, {"zzz": "/c"}, "correct the spelling in the DAG file"),
     ],
 )
 def test_a_field_that_a_spec_does_not_have_is_refused_with_the_one_that_may_be_meant(
-    spec: Any, given: dict[str, Any], do: str
+    spec: Any, fields: dict[str, Any], do: str
 ) -> None:
-    with pytest.raises(InputError, match=f"{spec.__name__} has no field {[*given][-1]}") as caught:
-        spec(**given)
+    with pytest.raises(InputError, match=f"{spec.__name__} has no field {[*fields][-1]}") as caught:
+        spec(**fields)
 
     assert caught.value.do == do
 

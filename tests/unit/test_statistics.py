@@ -33,7 +33,7 @@ def test_statistics_do_not_exclude_a_value(given_value: tuple[str, Decimal]) -> 
     kind, value = given_value
     digits, scale = (int(part) for part in kind[8:-1].split(","))
     low, high = Decimal(loosened(kind, str(value), -1)), Decimal(loosened(kind, str(value), 1))
-    told = as_in_statistics(value, scale)
+    statistic = as_in_statistics(value, scale)
     most = Decimal(f"{'9' * digits}e-{scale}")
     least = most.copy_negate()
 
@@ -41,8 +41,8 @@ def test_statistics_do_not_exclude_a_value(given_value: tuple[str, Decimal]) -> 
     assert least <= low
     assert high <= most
     # What is beyond the type's range is NULL to Spark, which leaves out nothing then.
-    assert low <= max(told, least)
-    assert high >= min(told, most)
+    assert low <= max(statistic, least)
+    assert high >= min(statistic, most)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])

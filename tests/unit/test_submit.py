@@ -682,8 +682,8 @@ def test_on_kill_ends_the_application_and_the_batch_stays_logged(fake, tmp_path)
 
     fake.wait_until_none_runs()
     assert finish().what == ENDED
-    found = {str(p.relative_to(tmp_path / "table")) for p in (tmp_path / "table").rglob("*") if p.is_file()}
-    assert found == {"_checkpoint/pipeline.json", "_checkpoint/offsets/00000000000000000000"}
+    files = {str(p.relative_to(tmp_path / "table")) for p in (tmp_path / "table").rglob("*") if p.is_file()}
+    assert files == {"_checkpoint/pipeline.json", "_checkpoint/offsets/00000000000000000000"}
 
 
 def test_on_kill_without_an_application_does_nothing():

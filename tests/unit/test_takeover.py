@@ -67,10 +67,10 @@ def control(world: MemoryWorld, name: str) -> str:
     return f"{world.checkpoint}/{name}"
 
 
-def dies_at(world: MemoryWorld, name: str, **asked: Any) -> None:
+def dies_at(world: MemoryWorld, name: str, **request: Any) -> None:
     """Run until a call whose name begins so."""
     with pytest.raises(SparkJobFailedError, match="dead"):
-        world.run(fails_at(name, SparkJobFailedError("dead")), **asked)
+        world.run(fails_at(name, SparkJobFailedError("dead")), **request)
 
 
 # ---- the first run ---------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ class Service:
         raise NotImplementedError
 
     def get_job(self, job_id: str) -> Job:
-        asked = self.cancelled_at[0] if self.cancelled_at else self.now
-        has_ended = self.ends_after is not None and self.now >= asked + self.ends_after
+        cancelled = self.cancelled_at[0] if self.cancelled_at else self.now
+        has_ended = self.ends_after is not None and self.now >= cancelled + self.ends_after
         state, result = ("Ended", "Cancelled") if has_ended else ("Finalizing", "None")
         return Job(job_id=job_id, name="load", state=state, result=result, submitted_at_ms=1_000_000)
 
@@ -99,17 +99,17 @@ def test_the_time_counts_from_each_wait() -> None:
 
 def test_a_wait_that_something_else_ends_asks_it_every_second_and_leaves_the_job_running() -> None:
     service = Service(ends_after=None)
-    asked: list[float] = []
+    times: list[float] = []
 
     def until() -> bool:
-        asked.append(service.now)
+        times.append(service.now)
         return service.now >= 1_007.0
 
     job = wait_on(service).wait("j", "of batch 3", until)
 
     assert job
     assert job.state == "Finalizing"
-    assert sorted(set(asked)) == [1_000.0 + second for second in range(8)]
+    assert sorted(set(times)) == [1_000.0 + second for second in range(8)]
     assert service.cancelled_at == []
 
 
@@ -136,7 +136,7 @@ def test_a_job_that_ended_is_over_although_nobody_looked_before_its_deadline() -
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("wait", "expected"),
     [
         pytest.param({"now": 0, "deadline": 1_000}, ("waiting", 60), id="again after the interval"),
         pytest.param({"jitter": 1.0}, ("waiting", 72), id="and never before"),
@@ -153,8 +153,8 @@ def test_a_job_that_ended_is_over_although_nobody_looked_before_its_deadline() -
         pytest.param({"failures": 1, "now": 5, "deadline": 5}, ("failed", 0.0), id="a failure, no timeout"),
     ],
 )
-def test_a_look_that_has_not_ended_the_wait_is_followed_by_another_one_in_time(given, expected):
-    assert next_look(interval_seconds=60, **given) == expected
+def test_a_look_that_has_not_ended_the_wait_is_followed_by_another_one_in_time(wait, expected):
+    assert next_look(interval_seconds=60, **wait) == expected
 
 
 @pytest.mark.parametrize("failures", [5, 6, 7, 1_000_000])

@@ -105,8 +105,8 @@ def test_a_dict_that_is_no_write_is_refused(value: Any, said: str) -> None:
 def test_what_a_write_changed_is_one_line() -> None:
     changes = {"hard_deleted": 3, "deduplicated": 4, "deleted": 0, "inserted": 2_000, "updated": 1}
 
-    told = "rows: 2,000 inserted, 1 updated, 0 deleted; in the batch: 4 deduplicated, 3 marked as deleted"
-    assert changes_text(changes) == told
+    line = "rows: 2,000 inserted, 1 updated, 0 deleted; in the batch: 4 deduplicated, 3 marked as deleted"
+    assert changes_text(changes) == line
     assert (
         changes_text({"inserted": 1, "deduplicated": 0}) == "rows: 1 inserted; in the batch: 0 deduplicated"
     )
