@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from airflow_provider_scope.exceptions import RecordsVacuumedError, StorageError
 from airflow_provider_scope.protocol import retention, takeover
 from airflow_provider_scope.protocol.retention import MERGED_AT_MOST, Segment
-from airflow_provider_scope.protocol.seen import LISTED_AT_ONCE, History, status
+from airflow_provider_scope.protocol.seen import LISTED_AT_ONCE, History, in_parts, status
 from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 
@@ -75,8 +75,7 @@ class SeenFiles(History):
     def without_same(self, files: Sequence[FileEntry]) -> list[FileEntry]:
         """Compare columns, with no object for each file; of what is left, ``find`` tells."""
         remaining: list[FileEntry] = []
-        for first in range(0, len(files), LISTED_AT_ONCE):
-            part = files[first : first + LISTED_AT_ONCE]
+        for part in in_parts(files, LISTED_AT_ONCE):
             remaining += [file for file, is_same in zip(part, self._same(part), strict=True) if not is_same]
         return remaining
 
@@ -102,9 +101,8 @@ class SeenFiles(History):
 
     def find(self, paths: Sequence[str]) -> Seen:
         statuses: Seen = {}
-        for first in range(0, len(paths), LISTED_AT_ONCE):
-            part = _column(paths[first : first + LISTED_AT_ONCE], pa.string())
-            for _, rows in _matches(self._tables, part):
+        for part in in_parts(paths, LISTED_AT_ONCE):
+            for _, rows in _matches(self._tables, _column(part, pa.string())):
                 statuses.update(_statuses(rows))
         for path in self._removed:
             statuses.pop(path, None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from airflow_provider_scope.values import is_below, printable
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from airflow_provider_scope.values import FileEntry
+
+Item = TypeVar("Item")
 
 # ---- loaded ----
 
@@ -25,6 +28,13 @@ The size is None where dbt-scope loaded it: it notes no size.
 
 Seen = dict[str, Status]
 """Path -> status of every file that counts as loaded."""
+
+
+def in_parts(items: Iterable[Item], size: int = LISTED_AT_ONCE) -> Iterator[list[Item]]:
+    """Cut files or paths into lists of so many: a step over all of a list costs less than one for each."""
+    remaining = iter(items)
+    while part := list(islice(remaining, size)):
+        yield part
 
 
 def status(file: FileEntry) -> Status:

@@ -9,18 +9,18 @@ from bisect import bisect_left, bisect_right
 from copy import deepcopy
 from dataclasses import dataclass
 from heapq import nsmallest
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.exceptions import InputError, SourceFileChangedError
 from airflow_provider_scope.protocol.recovery import load_again
 from airflow_provider_scope.protocol.seen import (
-    LISTED_AT_ONCE,
     NAMED_AT_MOST,
     History,
     Reason,
     Status,
     Tally,
+    in_parts,
     is_changed,
 )
 from airflow_provider_scope.stores.kinds import place_of
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 SHOWN_OF_UNMATCHED = 3
 """Names that a report shows if no file matches the patterns."""
-
-_LOG = "/_delta_log/"
 
 _MAY_BE_CHANGES: frozenset[Reason] = frozenset({"too young", "zero length", "no modification time"})
 """Reasons to leave out a file that may have been loaded with other content before."""
@@ -128,10 +126,10 @@ def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] 
     """
     everything = {file.path: file for file in listing}
     selection = _Selection(rules, roots, _Streams(everything))
-    whole = selection.streams.whole
+    files = (file for part in in_parts(everything.values()) for file in selection.take(part))
     # Files compare by their position; a key would take a million tuples more.
-    kept = [whole(file) for part in _parts(everything.values()) for file in selection.take(part)]
-    return selection.candidates(sorted(kept), len(everything), map(base_name, everything))
+    kept = sorted(map(selection.streams.whole, files))
+    return selection.candidates(kept, len(everything), map(base_name, everything))
 
 
 def new_candidates(
@@ -147,7 +145,7 @@ def new_candidates(
     selection = _Selection(rules, roots, _Streams({}))
     kept, names = dict[str, FileEntry](), list[str]()
     listed = 0
-    for part in _parts(listing):
+    for part in in_parts(listing):
         if any(file.path.endswith(".ss") for file in part):
             return None
         listed += len(part)
@@ -155,12 +153,6 @@ def new_candidates(
         if not selection.matched:
             names = _first_names([*names, *(base_name(file.path) for file in part)])
     return selection.candidates(sorted(kept.values()), listed, names)
-
-
-def _parts(listing: Iterable[FileEntry]) -> Iterator[list[FileEntry]]:
-    files = iter(listing)
-    while part := list(islice(files, LISTED_AT_ONCE)):
-        yield part
 
 
 class _Selection:
@@ -178,7 +170,9 @@ class _Selection:
 
     def take(self, part: Sequence[FileEntry]) -> list[FileEntry]:
         """Return the files that hold rows for this run; count those that match and do not."""
-        self.tables |= {file.path.partition(_LOG)[0] for file in part if _LOG in file.path}
+        self.tables |= {
+            file.path.partition("/_delta_log/")[0] for file in part if "/_delta_log/" in file.path
+        }
         matches, is_part = self.matches, self.streams.is_part
         matching = [file for file in part if matches(base_name(file.path)) and not is_part(file.path)]
         if matching:
