@@ -170,9 +170,8 @@ class _Selection:
 
     def take(self, part: Sequence[FileEntry]) -> list[FileEntry]:
         """Return the files that hold rows for this run; count those that match and do not."""
-        self.tables |= {
-            file.path.partition("/_delta_log/")[0] for file in part if "/_delta_log/" in file.path
-        }
+        log = "/_delta_log/"
+        self.tables |= {file.path.partition(log)[0] for file in part if log in file.path}
         matches, is_part = self.matches, self.streams.is_part
         matching = [file for file in part if matches(base_name(file.path)) and not is_part(file.path)]
         if matching:
