@@ -150,14 +150,19 @@ def texts(argument: str, value: Any, *, needed: bool = False) -> Any:
         # As a regular expression, it would be a set of characters, and found in any name.
         do = "set render_template_as_native_obj=True in the Dag, so that the template gives the list itself"
         raise bad(argument, value, "a list of texts, and not the text of a list", do)
-    result = (value,) if isinstance(value, str) else value
-    if not isinstance(result, Sequence):
+    if not isinstance(value, Sequence):
         raise bad(argument, value, "a list of texts")
+    result = each_of(value)
     for item in result:
         text(argument, item)
     if needed and not result:
         raise bad(argument, value, "at least one")
-    return tuple(result)
+    return result
+
+
+def each_of(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return texts as a tuple; a single one, which only looks like a template, as a tuple of one."""
+    return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
 def patterns(argument: str, value: Any, *, ending: str) -> Any:

@@ -389,6 +389,13 @@ def test_a_value_is_deferred_if_only_the_task_knows_it(value: Any, expected: boo
     assert validation.is_deferred(value) is expected
 
 
+def test_a_rendered_text_that_looks_like_a_template_is_one_folder_and_one_pattern() -> None:
+    source = FileSource(roots="/data/a{#b", patterns="x{#")
+
+    assert source.folders == ("/data/a{#b",)
+    assert source.name_patterns == ("x{#",)
+
+
 @pytest.mark.parametrize("value", [TEMPLATE, BLOCK, XCOM], ids=["template", "block", "XComArg"])
 @pytest.mark.parametrize(("cls", "argument"), FIELDS)
 def test_every_argument_may_be_a_template_or_an_xcomarg(cls: type[Any], argument: str, value: Any) -> None:

@@ -302,11 +302,11 @@ class FileSource(SourceSpec):
     @property
     def name_patterns(self) -> tuple[str, ...]:
         """The patterns that count: those of the user, or the one for the usual names of the format."""
-        return (usual_pattern(self.format),) if self.patterns is None else tuple(self.patterns)
+        return (usual_pattern(self.format),) if self.patterns is None else validation.each_of(self.patterns)
 
     @property
     def folders(self) -> tuple[str, ...]:
-        return tuple(self.roots)
+        return validation.each_of(self.roots)
 
     @property
     def file_roots(self) -> tuple[str, ...]:
