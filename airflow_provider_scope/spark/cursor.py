@@ -179,10 +179,9 @@ class Reading:
             candidates, more = self._cut(candidates, self.source.max_rows_per_batch)
         rows, counts = self._read_once(candidates, block)
         self._check(rows, counts)
-        # Of a range, too: a lag that its type does not know is refused.
-        state = self._state(rows, counts["last"], more=more)
         if self.end:
             return NewRows(rows, int(counts["rows"]), self.cursor_slice.before, "")
+        state = self._state(rows, counts["last"], more=more)
         return self._without_loaded(rows, counts, state, block)
 
     def _without_loaded(

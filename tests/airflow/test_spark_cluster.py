@@ -176,6 +176,7 @@ def test_a_cluster_loads_from_hdfs(run_dag, spark_connection, tmp_path, monkeypa
     assert result(run_dag(dag))["files"] == 0
 
 
+@pytest.mark.slow
 def test_the_application_runs_where_airflow_is_not_installed(run_dag, tmp_path, monkeypatch):
     """A cluster's driver has pyspark and Delta's Python, and of this package the zip that comes along.
 

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.compiled]
 SHARES = {"csv": 0.4, "json": 0.4, "parquet": 0.3, "orc": 0.15, "avro": 0.3, "text": 0.15}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "seed"), [(k, seed) for k, share in SHARES.items() for seed in size.seeds(share)]
 )
@@ -21,6 +22,7 @@ def test_every_value_of_every_file_is_read_once_with_its_type(spark, tmp_path, k
     lab.check_read(lab.Lab(spark, tmp_path, generator.case(seed, kind=kind)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), [*((None, seed) for seed in size.seeds(0.2)), ("avro", 1)])
 def test_every_value_of_every_batch_is_in_the_table_once(spark, tmp_path, kind, seed):
     case = generator.case(seed, kind=kind)

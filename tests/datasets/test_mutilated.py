@@ -13,6 +13,7 @@ WHATS = mutilations.ALL if size.LARGE else mutilations.ALL[::2]
 """In a small run every second one: ``tests/spark/reading_cases.py`` has literal files of most of them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", WHATS)
 @pytest.mark.parametrize("seed", size.seeds(0.025))
 def test_a_file_with_one_thing_wrong_is_refused(spark, tmp_path, what, seed):

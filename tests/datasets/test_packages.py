@@ -52,6 +52,7 @@ def test_every_value_of_a_real_document_is_read_from_lines(spark, tmp_path, name
     lab.check_read(lab.Lab(spark, tmp_path, packages.as_lines(packages.case(packages.files()[name]))))
 
 
+@pytest.mark.slow
 def test_each_data_file_of_the_packages_is_loaded_or_said_to_be_left_out():
     unknown = []
     for name, found in packages.files().items():
@@ -79,6 +80,7 @@ def test_a_real_file_whose_rows_are_not_as_declared_is_refused(spark, tmp_path, 
     lab.check_refused(lab.Lab(spark, tmp_path, packages.refused(packages.files()[name])), name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("header", [True, pytest.param(False, marks=pytest.mark.loads)])
 def test_hundreds_of_real_files_with_odd_names_beside_tidy_ones_are_in_the_table_once(
     spark, tmp_path, header

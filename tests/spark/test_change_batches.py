@@ -132,6 +132,7 @@ def test_changes_of_a_table_that_was_created_again_are_not_consumed(spark: Any, 
         consume(batch)
 
 
+@pytest.mark.slow
 def test_a_restored_source_is_refused_and_a_renamed_one_is_read_on(spark: Any, tmp_path: Path) -> None:
     source = Source(spark, tmp_path)
     source.do("INSERT INTO @s VALUES (1, 'a')")

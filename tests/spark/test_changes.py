@@ -36,6 +36,7 @@ def source(spark: Any, tmp_path: Path) -> Source:
     return Source(spark, tmp_path)
 
 
+@pytest.mark.slow
 def test_keys_may_have_odd_names_and_values_and_rows_may_move_between_partitions(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -56,6 +57,7 @@ def test_keys_may_have_odd_names_and_values_and_rows_may_move_between_partitions
     assert pipe.rows("Key", "a.b", "p/q") == [("other", b"\x00", None), ("é", b"\x00\xff", "moved")]
 
 
+@pytest.mark.slow
 def test_rows_whose_keys_were_exchanged_or_changed_and_changed_back_are_where_the_source_has_them(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -86,6 +88,7 @@ def test_rows_whose_keys_were_exchanged_or_changed_and_changed_back_are_where_th
     assert (state["identifier"], state["version"], state["first"]) == ("default", 10, 0)
 
 
+@pytest.mark.slow
 def test_append_keeps_every_change_from_the_commit_that_made_the_table_on(source: Source) -> None:
     shutil.rmtree(source.path)
     source.spark.sql(f"CREATE TABLE {source.name} USING delta TBLPROPERTIES {ON} AS SELECT 1 AS id, 'a' AS v")
@@ -128,6 +131,7 @@ def test_a_full_load_takes_what_was_there_before_the_feed(spark: Any, tmp_path: 
     assert replaced.rows("id", "v") == [(3, "c")]
 
 
+@pytest.mark.slow
 def test_batches_have_so_many_commits_and_the_report_says_what_is_left(source: Source) -> None:
     source.do(*[f"INSERT INTO @s VALUES ({n}, 'x')" for n in range(5)])
     pipe = source.pipe("append", max_commits_per_batch=2)
@@ -165,6 +169,7 @@ def test_rows_that_were_deleted_are_left_or_flagged(source: Source) -> None:
         soft.run(sql="SELECT id, v FROM @data")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["upsert", pytest.param("delete-insert", marks=pytest.mark.loads)])
 def test_a_row_that_the_select_leaves_out_goes_where_others_are_flagged(
     source: Source, strategy: str
@@ -200,6 +205,7 @@ def test_a_row_that_the_select_leaves_out_since_it_was_updated_goes(source: Sour
         pipe.run(sql="SELECT id AS key, v AS text FROM @data", write=renamed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["upsert", pytest.param("delete-insert", marks=pytest.mark.loads)])
 def test_a_row_that_took_the_place_of_another_one_is_told(
     source: Source, strategy: str, capsys: pytest.CaptureFixture[str]
@@ -220,6 +226,7 @@ def test_a_row_that_took_the_place_of_another_one_is_told(
     assert told in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_key_that_came_twice_in_one_commit_is_refused_with_an_example(source: Source) -> None:
     source.do("INSERT INTO @s VALUES (1, 'a'), (5, 'x'), (5, 'y')")
     pipe = source.pipe()
@@ -234,6 +241,7 @@ def test_a_key_that_came_twice_in_one_commit_is_refused_with_an_example(source: 
 # ---- refused before Spark is started -----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_commit_that_is_missing_is_refused_though_a_checkpoint_lies_behind_it(source: Source) -> None:
     source.do("ALTER TABLE @s SET TBLPROPERTIES ('delta.checkpointInterval' = '3')")
     pipe = source.pipe("append")
@@ -257,6 +265,7 @@ def test_a_commit_that_is_missing_is_refused_though_a_checkpoint_lies_behind_it(
     assert len(pipe.rows()) == 4
 
 
+@pytest.mark.slow
 def test_a_key_of_null_is_left_out_by_sql_or_corrected_before_the_next_batch(source: Source) -> None:
     source.do("INSERT INTO @s VALUES (4, 'd')", "INSERT INTO @s VALUES (NULL, 'x'), (5, 'e')")
     pipe = source.pipe()
@@ -299,6 +308,7 @@ def test_another_table_another_load_and_an_end_that_is_not_there_are_refused(
     assert pipe.rows() == [(1, "a")]
 
 
+@pytest.mark.slow
 def test_changes_whose_files_were_removed_are_refused_and_the_batch_stays(source: Source) -> None:
     pipe = source.pipe()
     pipe.run()
@@ -316,6 +326,7 @@ def test_changes_whose_files_were_removed_are_refused_and_the_batch_stays(source
     assert pipe.rows() == [(1, "b")]
 
 
+@pytest.mark.slow
 def test_a_column_with_another_name_is_refused_until_the_old_name_is_kept(spark: Any, tmp_path: Path) -> None:
     source = Source(spark, tmp_path, "id INT, `v w` STRING", **{"delta.columnMapping.mode": "name"})
     source.do("INSERT INTO @s VALUES (1, 'a'), (2, 'b')")
@@ -334,6 +345,7 @@ def test_a_column_with_another_name_is_refused_until_the_old_name_is_kept(spark:
     assert pipe.rows("id", "v w") == [(1, "a"), (2, "B"), (3, "c")]
 
 
+@pytest.mark.slow
 def test_a_column_that_is_dropped_and_added_again_is_another_one_whatever_is_selected(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -349,6 +361,7 @@ def test_a_column_that_is_dropped_and_added_again_is_another_one_whatever_is_sel
     assert pipe.rows("id", "v") == [(1, "new"), (2, None)]
 
 
+@pytest.mark.slow
 def test_a_target_with_mapped_columns_gets_its_feed_with_its_second_load(spark: Any, tmp_path: Path) -> None:
     mapped = {"delta.columnMapping.mode": "name"}
     source = Source(spark, tmp_path, "id INT, `v w` STRING", **mapped)
@@ -361,6 +374,7 @@ def test_a_target_with_mapped_columns_gets_its_feed_with_its_second_load(spark: 
     assert FEED.items() <= DeltaTable(str(pipe.table)).metadata().configuration.items()
 
 
+@pytest.mark.slow
 def test_days_that_java_had_left_out_come_as_they_are(spark: Any, tmp_path: Path) -> None:
     columns = "id INT, d DATE, t TIMESTAMP, s STRUCT<d: DATE>, a ARRAY<DATE>, n TIMESTAMP_NTZ"
     source = Source(spark, tmp_path, columns)
@@ -380,6 +394,7 @@ def test_days_that_java_had_left_out_come_as_they_are(spark: Any, tmp_path: Path
         assert pipe.rows(*names) == sorted((tuple(row[name] for name in names) for row in there), key=repr)
 
 
+@pytest.mark.slow
 def test_a_feed_goes_on_over_versions_that_others_made_hard_to_read(spark: Any, tmp_path: Path) -> None:
     source = Source(
         spark,
@@ -416,6 +431,7 @@ def test_a_feed_goes_on_over_versions_that_others_made_hard_to_read(spark: Any, 
     assert sorted(map(tuple, rows.collect())) == [(1, 0, 6 * 10**9), (4, 5 * 10**9, 4), (5, 0, 6 * 10**9)]
 
 
+@pytest.mark.slow
 def test_a_target_that_was_replaced_is_loaded_anew_once_it_is_accepted(source: Source) -> None:
     """Its log stays, with all transactions: as if a RESTORE had brought back no row."""
 

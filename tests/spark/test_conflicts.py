@@ -35,6 +35,7 @@ def test_a_range_is_replaced_although_its_files_are_compacted_meanwhile(bench: A
     assert bench.rows() == [{"a": 0, "d": "mon"}, {"a": 9, "d": "tue"}]
 
 
+@pytest.mark.slow
 def test_a_table_that_others_change_at_every_try_is_left_alone_after_some(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,6 +53,7 @@ def test_a_table_that_others_change_at_every_try_is_left_alone_after_some(
     assert bench.rows() == [{"a": 1}]
 
 
+@pytest.mark.slow
 def test_a_range_is_replaced_row_by_row_in_a_table_with_deletion_vectors(bench: Any) -> None:
     vectors = {"delta.enableDeletionVectors": "true"}
     first = bench.batch(0, bench.parquet("a.parquet", a=[*range(10)], d=["mon", "tue"] * 5))

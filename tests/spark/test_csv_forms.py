@@ -31,6 +31,7 @@ FORMS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_files_of_several_forms_are_one_batch_and_what_is_left_out_is_named(bench, capfd):
     entry = bench.batch(
         0,
@@ -90,6 +91,7 @@ def test_a_file_of_no_form_or_of_two_is_refused_before_anything_is_written(bench
     assert not Path(f"{bench.table}_quarantine").exists()
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_one_form_goes_aside_with_its_numbers(bench):
     files = {
         "number_de.csv": "x\ny\nid;name;price\n1;A;1.5\n2;B;12.34,5\n3;C;1,5\n4;D\nSumme;9\n",
@@ -162,6 +164,7 @@ def test_a_footer_is_known_without_its_quotes_however_many_fields_it_has(bench):
     assert sorted((row["a"], row["b"]) for row in rows) == [("1", "2"), ("3", "4")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.loads) for seed in range(1, 9))])
 def test_lines_at_the_edges_are_left_out_wherever_spark_splits_the_files(bench, seed):
     chance = random.Random(seed)

@@ -201,6 +201,7 @@ def test_a_number_with_an_unclosed_quote_is_put_aside_as_it_stands_in_the_file(b
     assert (row["record"], row["rule"], row["raw"]) == (2, "a quote is not closed", '2,"12')
 
 
+@pytest.mark.slow
 def test_types_are_inferred_without_records_that_have_an_unclosed_quote(bench):
     entry = bench.batch(0, bench.text("a.csv", '1,1\n2,"b\n3,3\n'))
 

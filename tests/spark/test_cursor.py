@@ -63,6 +63,7 @@ class Source:
         return warm.Pipe(self.folder, {"source": source, **arguments})
 
 
+@pytest.mark.slow
 def test_a_small_load_is_one_file(source: Source) -> None:
     """New rows and those at the last value are two parts of what is read."""
     source.add(n=[1, 2])
@@ -108,6 +109,7 @@ def test_ranges_may_share_an_end_that_only_one_of_them_has(source: Source) -> No
     assert (pipe.rows("n"), again.batches) == ([(2,), (3,), (4,), (5,)], [])
 
 
+@pytest.mark.slow
 def test_ranges_and_a_load_without_an_end_do_not_add_rows_of_each_other(source: Source) -> None:
     source.add(n=[1, 2, 3, 4, 5])
     source.pipe(initial_value=2, end_value=4).run()
@@ -126,6 +128,7 @@ def test_ranges_and_a_load_without_an_end_do_not_add_rows_of_each_other(source: 
     assert pipe.rows("n") == [(1,), (2,), (3,), (4,), (5,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("func", ["max", "min"])
 def test_a_lag_may_reach_beyond_what_the_type_has(source: Source, func: str) -> None:
     source.add(n=pa.array([1, 2], pa.int16()))
@@ -139,6 +142,7 @@ def test_a_lag_may_reach_beyond_what_the_type_has(source: Source, func: str) -> 
     assert pipe.rows("n") == [(-5,), (1,), (2,), (7,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("func", ["max", pytest.param("min", marks=pytest.mark.loads)])
 def test_a_lag_of_more_digits_than_its_decimals_reads_no_row_that_is_not_known(
     source: Source, func: str
@@ -154,6 +158,7 @@ def test_a_lag_of_more_digits_than_its_decimals_reads_no_row_that_is_not_known(
     assert [str(n) for (n,) in pipe.rows("n")] == ["1.90", "1.91", "1.99", "2.00"]
 
 
+@pytest.mark.slow
 def test_a_range_that_replaces_a_part_leaves_the_state_and_the_ranges_of_before(source: Source) -> None:
     source.add(n=[1, 2, 3, 4, 5, 6])
     source.pipe(initial_value=1, end_value=3).run()
@@ -169,6 +174,7 @@ def test_a_range_that_replaces_a_part_leaves_the_state_and_the_ranges_of_before(
     assert pipe.state() == state
 
 
+@pytest.mark.slow
 def test_after_a_part_was_replaced_vacuum_keeps_the_records_of_the_ranges_of_before(source: Source) -> None:
     source.add(n=[1, 2, 3, 4])
     source.pipe(initial_value=1, end_value=3).run()
@@ -186,6 +192,7 @@ def test_after_a_part_was_replaced_vacuum_keeps_the_records_of_the_ranges_of_bef
     assert pipe.rows("n") == [(1,), (2,), (3,), (4,)]
 
 
+@pytest.mark.slow
 def test_ranges_of_two_columns_are_told_apart_and_a_column_has_any_letter_case(source: Source) -> None:
     source.add(a=[1, 2, 9], b=[9, 9, 1])
     source.pipe("a", initial_value=1, end_value=4).run()
@@ -230,6 +237,7 @@ def test_dates_go_on_after_intervals_that_end_within_a_day(source: Source) -> No
 _LAST_OF_JANUARY = int(datetime(2026, 1, 31, tzinfo=UTC).timestamp()) * 1000
 
 
+@pytest.mark.slow
 def test_an_interval_of_text_and_what_comes_after_it_load_each_spelling_once(source: Source) -> None:
     source.add(
         at=[*(f"2026-01-31T00:00:00{zone}" for zone in ("", ".5", "Z", "+00:00")), "2026-01-30T23:59:59.9Z"]
@@ -253,6 +261,7 @@ def test_an_interval_of_text_refuses_times_that_it_would_not_find(source: Source
         source.pipe("at").run(window=window, max_batches_per_run=None)
 
 
+@pytest.mark.slow
 def test_intervals_load_their_rows_alone_and_an_incremental_load_goes_on_behind_them(source: Source) -> None:
     hour = 3_600_000
     source.add(n=[0, 3599, 3600, 7199, 7200, 9000], t=list("abcdef"))
@@ -271,6 +280,7 @@ def test_intervals_load_their_rows_alone_and_an_incremental_load_goes_on_behind_
         source.pipe().run(window=Window(2 * hour, 3 * hour), max_batches_per_run=None)
 
 
+@pytest.mark.slow
 def test_a_full_refresh_begins_at_the_initial_value_and_replace_does_so_each_time(source: Source) -> None:
     source.add(n=[1, 2, 3], t=list("abc"))
     pipe = source.pipe(initial_value=2.0)  # a float, as pandas has it beside missing values
@@ -296,6 +306,7 @@ def test_of_a_key_that_was_loaded_no_row_comes_again_whatever_else_is_in_it(sour
     assert pipe.rows("id", "r") == sorted([*((n, 0) for n in range(60)), (60, 1)], key=repr)
 
 
+@pytest.mark.slow
 def test_days_before_1582_are_the_days_that_another_writer_meant(source: Source) -> None:
     first, last = date(1, 1, 1), date(1500, 2, 28)
     source.add(n=[1, 2], d=pa.array([first, last], pa.date32()))
@@ -307,6 +318,7 @@ def test_days_before_1582_are_the_days_that_another_writer_meant(source: Source)
     assert pipe.rows("n", "d") == [(1, first), (2, last), (3, date(1582, 10, 10))]
 
 
+@pytest.mark.slow
 def test_a_source_that_was_created_again_another_column_and_another_end_are_refused(source: Source) -> None:
     source.add(n=[1], m=[5], t=["a"])
     pipe = source.pipe()
@@ -368,6 +380,7 @@ def test_a_first_batch_that_died_begins_as_it_was_logged(
     assert pipe.rows("n") == [(2,), (3,)]
 
 
+@pytest.mark.slow
 def test_a_cursor_that_the_source_renamed_goes_on_by_its_old_name(source: Source) -> None:
     source.add(n=[1, 2])
     pipe = source.pipe()
@@ -383,6 +396,7 @@ def test_a_cursor_that_the_source_renamed_goes_on_by_its_old_name(source: Source
     assert pipe.rows("n") == [(1,), (2,), (3,)]
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_large_boundary_are_known_when_the_table_was_moved(source: Source) -> None:
     ids = [*range(cursor_state.MOST_BOUNDARY_ROWS + 1)]
     source.add(n=[1] * len(ids), id=ids)
@@ -395,6 +409,7 @@ def test_the_rows_of_a_large_boundary_are_known_when_the_table_was_moved(source:
     assert pipe.rows("id") == sorted(((i,) for i in (-1, *ids)), key=repr)
 
 
+@pytest.mark.slow
 def test_a_version_that_was_vacuumed_is_given_up_and_the_next_batch_begins_at_the_same_state(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,6 +441,7 @@ def test_a_version_that_was_vacuumed_is_given_up_and_the_next_batch_begins_at_th
     assert pipe.rows("n", "t") == [(1, "a"), (2, "b"), (2, "c"), (3, "D")]
 
 
+@pytest.mark.slow
 def test_a_large_first_load_is_not_held_and_what_is_behind_it_is_exact(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,6 +471,7 @@ def test_a_large_first_load_is_not_held_and_what_is_behind_it_is_exact(
     assert held == [0, 1, 1]  # one of the rows with the last value is new
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("func", ["max", pytest.param("min", marks=pytest.mark.loads)])
 def test_decimals_are_compared_exactly_whatever_the_statistics_say(source: Source, func: str) -> None:
     """delta-rs writes them as floats: all of these are 1e19 then."""
@@ -469,6 +486,7 @@ def test_decimals_are_compared_exactly_whatever_the_statistics_say(source: Sourc
     assert sorted(n for (n,) in pipe.rows("n")) == sorted([*first, *later])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("func", "more"),
     [
@@ -499,6 +517,7 @@ def test_decimals_of_all_38_digits_are_told_apart(source: Source, func: str, mor
     assert sorted(row for (row,) in pipe.rows("id")) == sorted([*wanted, 10, 11])
 
 
+@pytest.mark.slow
 def test_rows_without_a_value_come_once_with_each_load_of_many_batches(source: Source) -> None:
     source.add(n=[2.0, None, 1.0, float("nan")], id=[*range(4)])
     pipe = source.pipe(max_rows_per_batch=1, on_cursor_value_missing="include")
@@ -513,6 +532,7 @@ def test_rows_without_a_value_come_once_with_each_load_of_many_batches(source: S
     assert Counter(row for (row,) in pipe.rows("id")) == Counter([*range(7), 1, 3, 4])
 
 
+@pytest.mark.slow
 def test_rows_that_all_look_like_others_since_the_last_load_are_told(
     source: Source, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -528,6 +548,7 @@ def test_rows_that_all_look_like_others_since_the_last_load_are_told(
     assert sorted(pipe.rows("id")) == [(1,), (2,), (2,), (3,), (3,), (4,), (4,), (5,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [0, pytest.param(150, marks=pytest.mark.loads)])
 def test_rows_that_cannot_be_compared_since_a_column_is_gone_are_told(
     source: Source, capsys: pytest.CaptureFixture[str], others: int
@@ -542,6 +563,7 @@ def test_rows_that_cannot_be_compared_since_a_column_is_gone_are_told(
     assert sorted(pipe.rows("id")) == sorted([(0,), (2,), (999,), *((n,) for n in range(3 + others))])
 
 
+@pytest.mark.slow
 def test_a_nested_cursor_a_select_before_it_and_one_behind_it(source: Source) -> None:
     rows = [{"at": datetime(2024, 1, 1, tzinfo=UTC)}, {"at": datetime(2024, 1, 2, tzinfo=UTC)}]
     source.add(**{"m.x": rows, "id": [1, 2], "keep": [True, False]})
@@ -591,6 +613,7 @@ def metrics(plan: Any) -> str:
     return "\n".join(told)
 
 
+@pytest.mark.slow
 def test_a_full_refresh_makes_a_table_again_that_is_gone_while_its_checkpoint_is_elsewhere(
     source: Source,
 ) -> None:

@@ -26,6 +26,7 @@ def rows_at(*rows: tuple[float | None, str], kind: Any = None) -> pa.Table:
     return pa.table({"v": pa.array([v for v, _ in rows], kind or pa.int64()), "t": [t for _, t in rows]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [0, 250])
 def test_a_row_that_changed_and_changed_back_is_loaded_each_time(
     spark: Any, tmp_path: Path, others: int
@@ -67,6 +68,7 @@ def test_rows_stay_known_when_the_number_is_of_another_type(
         replay.load(rows_at((1, "d"), kind=pa.int8()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [0, 250])
 def test_rows_stay_known_when_a_date_becomes_a_time_and_a_date_again(
     spark: Any, tmp_path: Path, others: int

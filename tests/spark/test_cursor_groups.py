@@ -38,6 +38,7 @@ GROUPS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_load_takes_what_a_cursor_of_each_group_would(spark: Any, tmp_path: Path, seed: int) -> None:
     """Groups that come later, late rows, equal ones, and changed ones, and no group of the others' values."""
@@ -100,6 +101,7 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
     return row | ({"a Group": nested["a Group"]} if nested else {})
 
 
+@pytest.mark.slow
 def test_runs_take_each_row_once_though_a_worker_dies_between_them(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +177,7 @@ CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "loads"),
     [("merge", 3), *(pytest.param(case, 5, marks=pytest.mark.loads) for case in CASES)],
@@ -321,6 +324,7 @@ def test_what_is_not_possible_is_refused_before_a_row_is_written(
             pipe(**change).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cursor", [{"column": "n", "per": "g"}, {"column": "g"}])
 def test_text_that_a_state_cannot_hold_is_refused(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cursor: dict[str, str]
@@ -334,6 +338,7 @@ def test_text_that_a_state_cannot_hold_is_refused(
         warm.Pipe(tmp_path, {"source": {"table": source, "cursor": cursor}}).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [500, pytest.param(10_000, marks=pytest.mark.loads)])
 def test_load_has_a_cursor_for_each_group_and_for_no_more_than_a_state_holds(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int

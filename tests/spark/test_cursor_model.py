@@ -163,6 +163,7 @@ def test_batches_of_so_many_rows_load_each_row_once(spark: Any, tmp_path: Path) 
     assert max(sizes) < 120
 
 
+@pytest.mark.slow
 def test_a_boundary_that_is_too_large_for_the_state_is_as_exact(spark: Any, tmp_path: Path) -> None:
     source = pa.table({"n": [7] * 250, "id": range(250)})
     replay = Replay(spark, tmp_path, Cursor(column="n"))

@@ -62,6 +62,7 @@ def test_rows_before_the_last_value_start_no_spark(tmp_path: Path, started: list
     assert pipe.rows() == [(1,), (5,), (5,), (6,)]
 
 
+@pytest.mark.slow
 def test_a_select_before_the_cursor_is_asked(tmp_path: Path, started: list[int]) -> None:
     add(tmp_path, 1, 5)
     pipe = pipe_of(tmp_path, pre_filter_sql="SELECT -n AS n FROM @data")
@@ -97,6 +98,7 @@ def test_instants_are_told_apart_below_what_statistics_hold(
     assert sorted(value for (value,) in pipe.rows()) == wanted
 
 
+@pytest.mark.slow
 def test_a_column_by_another_name_in_the_files_is_looked_at(
     tmp_path: Path, spark: Any, started: list[int]
 ) -> None:

@@ -66,6 +66,7 @@ CHECKED: dict[str, tuple[str, Callable[[Path], None]]] = {
 ALL = {**CHECKED, "a.orc": ("orc", orc_file)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "parquet", "avro", "orc"])
 def test_a_damaged_file_is_told_by_name(bench, kind):
     rng = random.Random(kind)

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.spark
 ADD = {"schema_evolution": "add"}
 
 
+@pytest.mark.slow
 def test_a_key_becomes_a_column_of_text_in_the_batch_that_has_it(bench, capfd):
     first = bench.batch(0, bench.text("a.json", '{"b":1,"a":{"x":[1.50]}}\n{"b":"1"}\n'))
     second = bench.batch(1, bench.text("b.json", '[{"z":{}},{"c":null,"b":12345678901234567890.10}]\n'))
@@ -64,6 +65,7 @@ def test_csv_files_of_a_batch_have_headers_of_their_own(bench):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_a_name_in_another_case_is_no_new_column(bench, kind):
     texts = {"csv": ("id\n1\n", "ID,n\n2,3\n"), "json": ('{"id":1}\n', '{"ID":2,"n":3}\n')}[kind]
@@ -80,6 +82,7 @@ def test_a_name_in_another_case_is_no_new_column(bench, kind):
     assert {row["file"] for row in aside} == {files[1].path}
 
 
+@pytest.mark.slow
 def test_hints_say_the_types_of_single_columns_from_the_first_batch_on(bench):
     hints = {"amount": "decimal(12,2)", "later": "struct<x: int>", "n": "int"}
     first = bench.batch(0, bench.text("a.json", '{"id":1,"amount":1.10,"n":7}\n'))
@@ -197,6 +200,7 @@ def _cut(chance: random.Random, files: list[Any], parts: int) -> list[list[Any]]
     return [files[i:j] for i, j in zip([0, *places], [*places, len(files)], strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "rescues"),
     [
@@ -268,6 +272,7 @@ def test_real_records_whose_numbers_drift_are_loaded_for_twenty_batches(bench):
     assert _loaded(bench) == (expected, Counter())
 
 
+@pytest.mark.slow
 def test_records_that_drift_and_come_late_are_merged_in_the_order_of_the_source(bench):
     """Columns that come later, columns of the path, deletes and a sequence, all in one table."""
     chance = random.Random(1)

@@ -110,6 +110,7 @@ def test_levels_and_shares_of_files(tmp_path, write, bad_records):
     assert ("warned", [f"{all_rows} (20%) break the rule 'positive'; batches 0 to 1"]) in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "write"),
     [
@@ -138,6 +139,7 @@ def test_levels_and_shares_of_other_sources(tmp_path, source, write):
     assert pipe.run(**rules("n > 0")).batches == []
 
 
+@pytest.mark.slow
 def test_after_a_death_and_a_share_that_is_too_large_the_next_try_loads_all_of_it_once(bench, monkeypatch):
     """The try that fails leaves nothing of the one that died, and writes nothing itself."""
     lines = "".join(f"{n},a,{n - 1}.00,2026-01-01\n" for n in range(10))

@@ -28,6 +28,7 @@ def _whole(source: Source) -> list[Any]:
     return sorted(tuple(row) for row in source.spark.read.format("delta").load(str(source.path)).collect())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -58,6 +59,7 @@ def test_a_copy_that_was_put_back_and_changed_since_is_refused(
     assert pipe.rows("id", "v") == _whole(source)
 
 
+@pytest.mark.slow
 def test_rows_from_before_the_feed_are_told_and_never_replaced_by_what_came_after(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -94,6 +96,7 @@ def test_rows_from_before_the_feed_are_told_and_never_replaced_by_what_came_afte
     assert pipe.rows("id", "v") == _whole(source)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mapped", [False, pytest.param(True, marks=pytest.mark.loads)])
 def test_versions_are_not_read_across_other_partitions(spark: Any, tmp_path: Path, *, mapped: bool) -> None:
     source = Source(spark, tmp_path, **(MAPPED if mapped else {}))
@@ -132,6 +135,7 @@ def test_a_feed_that_was_enabled_on_an_empty_table_has_all_rows(spark: Any, tmp_
     assert pipe.rows("id", "v") == _whole(source)
 
 
+@pytest.mark.slow
 def test_a_select_meets_the_names_of_the_versions_that_a_batch_reads(spark: Any, tmp_path: Path) -> None:
     """With columns that are mapped, the versions before a rename are a batch of their own."""
     source = Source(spark, tmp_path, "id INT, v STRING", **MAPPED)

@@ -112,6 +112,7 @@ def test_what_spark_wrote_of_the_columns_of_one_file_is_not_that_of_another(benc
     assert {row["rule"] for row in aside} == {"n is interval month, declared is int"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "write"), [("parquet", pq.write_table), ("orc", orc.write_table)])
 def test_a_file_without_columns_has_no_rows(bench, kind, write):
     """Arrow writes such a file of no data; Java's reader of parquet, and Spark's of ORC, fail on it."""

@@ -106,6 +106,7 @@ TEXTS = {
 """Type -> columns of texts that are inferred to be of it."""
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_type_of_a_csv_column_is_the_first_that_changes_no_value(bench):
     named = {f"{kind} {i}": texts for kind, columns in TEXTS.items() for i, texts in enumerate(columns)}
@@ -266,6 +267,7 @@ FLAVOURS = {
 """Name -> text of that kind."""
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.loads) for seed in (1, 2))])
 def test_random_columns_have_the_types_and_values_that_python_says(bench, seed):
@@ -349,6 +351,7 @@ def test_without_a_header_the_columns_have_the_names_that_spark_gives(bench):
 # ---- JSON ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_numbers_of_json_keep_every_digit(bench):
     lines = [
@@ -401,6 +404,7 @@ def test_decimals_that_spark_has_rounded_before_they_are_seen_are_refused(bench)
         bench.run_plan(bench.batch(0, file), **JSON, options={"multiLine": "true"})
 
 
+@pytest.mark.slow
 def test_a_digit_that_the_type_of_an_earlier_batch_loses_is_a_bad_record(bench):
     entry = bench.batch(1, bench.text("b.json", '{"v":0.1234567890123456789}'))
 
@@ -413,6 +417,7 @@ def test_a_digit_that_the_type_of_an_earlier_batch_loses_is_a_bad_record(bench):
 # ---- the columns are kept ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_columns_as_text_are_read_by_spark_and_by_the_worker(spark):
     keywords = [row[0].lower() for row in spark.sql("SELECT keyword FROM sql_keywords()").collect()]
     odd = [
@@ -443,6 +448,7 @@ def test_columns_as_text_are_read_by_spark_and_by_the_worker(spark):
     assert structs.to_struct(dict(split_columns(text))) == structs.to_struct(columns)
 
 
+@pytest.mark.slow
 def test_all_batches_of_a_run_have_the_columns_of_the_first_and_each_commit_says_so(bench, capfd):
     texts = ["id,n\n1,\n2,5\n", "id,n\n3,\n", "id,n\n4,4\n"]
     entries = [bench.batch(i, bench.text(f"{i}.csv", text)) for i, text in enumerate(texts)]
@@ -458,6 +464,7 @@ def test_all_batches_of_a_run_have_the_columns_of_the_first_and_each_commit_says
     assert '"seq": 0, "message": "inferred columns: id bigint, n bigint"' in lines[0]
 
 
+@pytest.mark.slow
 def test_a_later_value_that_would_be_changed_is_a_bad_record_that_says_what_to_do(bench):
     bench.run_plan(bench.batch(0, bench.text("a.csv", "zip\n90210\n")), **CSV)
 
@@ -514,6 +521,7 @@ def test_the_columns_of_another_run_that_committed_the_first_batch_are_those_of_
     assert "inferred" not in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_columns_of_a_run_that_was_faster_count(bench, monkeypatch):
     """It commits while this one has inferred other columns, and is about to write."""
     first = bench.batch(0, bench.text("a.csv", "day\n20260131\n"))
@@ -536,6 +544,7 @@ def test_the_columns_of_a_run_that_was_faster_count(bench, monkeypatch):
     assert calls == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_batch_that_was_given_up_says_nothing_of_columns(bench):
     bench.run_plan(bench.batch(0, bench.text("a.csv", "v\nx\n")), **{**CSV, "infers_columns": False})
     given_up = bench.batch(1, bench.text("b.csv", "v\n5\n"))
@@ -548,6 +557,7 @@ def test_a_batch_that_was_given_up_says_nothing_of_columns(bench):
     assert said(bench)[1]["abandoned"]
 
 
+@pytest.mark.slow
 def test_a_batch_that_fails_keeps_no_columns_and_the_next_try_infers_again(bench):
     entry = bench.batch(0, bench.text("a.csv", "v\n5\n"))
     with pytest.raises(Exception, match="nowhere"):
@@ -558,6 +568,7 @@ def test_a_batch_that_fails_keeps_no_columns_and_the_next_try_infers_again(bench
     assert columns_said(bench) == {0: "v bigint"}
 
 
+@pytest.mark.slow
 def test_a_refresh_infers_anew(bench):
     bench.run_plan(bench.batch(0, bench.text("a.csv", "v\n5\n")), **CSV)
     refresh = bench.batch(
@@ -574,6 +585,7 @@ def test_a_refresh_infers_anew(bench):
 # ---- with a quarantine ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_goes_to_the_quarantine_does_not_count_and_every_commit_says_the_columns(bench):
     aside = {**CSV, "bad_records": "quarantine"}
     good = bench.text("a.csv", "a,b\n1,2\n1,x,y\n")
@@ -592,6 +604,7 @@ def test_what_goes_to_the_quarantine_does_not_count_and_every_commit_says_the_co
     assert sorted((row["batch"], row["rule"][:20]) for row in quarantine)[2:3] == [(1, "a is not bigint")]
 
 
+@pytest.mark.slow
 def test_a_file_with_another_header_goes_to_the_quarantine_while_columns_are_inferred(bench):
     good = bench.text("a.csv", "id,größe\n1,007\n2,9\n")
     other = bench.text("d.csv", "id;größe\n5;2\n")
@@ -607,6 +620,7 @@ def test_a_file_with_another_header_goes_to_the_quarantine_while_columns_are_inf
     assert "correct `columns`" in aside["value"]
 
 
+@pytest.mark.slow
 def test_headers_in_another_order_are_refused_with_a_way_to_load_them(bench):
     source = {"format": "csv", "options": {"header": "true"}, "columns": "a BIGINT, b STRING"}
     others = [bench.text(f"{number}.csv", f"b,a\nx,{number}\n") for number in (2, 3)]
@@ -644,6 +658,7 @@ def test_a_run_of_one_batch_infers_like_a_run_of_several(bench):
 # ---- names that a table cannot tell apart ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_csv_header_with_a_name_twice_is_told_with_the_names_of_the_file_and_goes_aside(bench):
     good = bench.text("good.csv", "a0,b\n1,2\n")
     twice = bench.text("twice.csv", "a,A,,b\n" + "1,2,3,4\n" * 90)

@@ -111,6 +111,7 @@ def differing(bench: Bench, where: str = "true") -> list[tuple[str, list[str]]]:
 OTHERS = [("other", [name]) for name in sorted(NAMES)]
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize(
     ("write", "partition"),
@@ -187,6 +188,7 @@ def test_a_key_in_a_char_column_that_a_feed_deletes_is_deleted(bench: Bench, wri
     assert stored(bench, "k", where=active) == [("AT   ",), ("FR   ",)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", [pytest.param("", marks=pytest.mark.loads), "PARTITIONED BY (k)"])
 def test_a_char_column_that_another_writer_filled_without_blanks(bench: Bench, partition: str) -> None:
     make(bench, "k CHAR(5), v STRING", partition)
@@ -200,6 +202,7 @@ def test_a_char_column_that_another_writer_filled_without_blanks(bench: Bench, p
     assert stored(bench, "k", "v") == [("AT   ", "old"), ("DE   ", "new"), ("FR   ", "new")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", ["merge_key", "upsert", "scd2"])
 def test_bytes_of_a_text_that_are_not_utf_8_are_compared_as_they_are(bench: Bench, write: str) -> None:
     """JSON, Python and the statistics of files have one replacement for all of them."""
@@ -212,6 +215,7 @@ def test_bytes_of_a_text_that_are_not_utf_8_are_compared_as_they_are(bench: Benc
     assert stored(bench, "hex(k)", "hex(v)", where=active) == [("FE", "FD"), ("FF", "FC")]
 
 
+@pytest.mark.slow
 def test_a_text_that_is_too_long_is_refused(bench: Bench) -> None:
     make(bench, "k CHAR(2), v VARCHAR(2)")
     commit(bench, 0, "SELECT 'de' AS k, 'ol' AS v", {})
@@ -224,6 +228,7 @@ def test_a_text_that_is_too_long_is_refused(bench: Bench) -> None:
     assert stored(bench, "k", "v") == [("de", "ol")]
 
 
+@pytest.mark.slow
 def test_the_same_row_may_come_again_where_char_is_inside_of_a_column(bench: Bench) -> None:
     make(bench, "k INT, at INT, s STRUCT<c: CHAR(3), n: INT>, a ARRAY<CHAR(3)>, m MAP<STRING, CHAR(3)>", "")
     values = "named_struct('c', 'x', 'n', 2) AS s, array('x', NULL) AS a, map('k', 'x') AS m"

@@ -106,6 +106,7 @@ def test_the_state_follows_from_the_one_before_and_a_full_refresh_forgets_it(
     assert rows(tmp_path / "t") == [{"id": 7}]
 
 
+@pytest.mark.slow
 def test_a_load_that_fails_changes_neither_the_rows_nor_the_state_and_the_next_one_goes_on(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_load_that_fails_changes_neither_the_rows_nor_the_state_and_the_next_o
     assert [row["id"] for row in rows(tmp_path / "t")] == [1, 3]
 
 
+@pytest.mark.slow
 def test_versions_begin_and_end_at_the_given_instant(spark: Any, tmp_path: Path) -> None:
     table, cet = str(tmp_path / "t"), timezone(timedelta(hours=1))
     days = [datetime(2026, 3, day, 1, tzinfo=cet) for day in (1, 2)]
@@ -235,6 +237,7 @@ def test_what_would_be_lost_is_refused(spark: Any, tmp_path: Path, data: Any, ho
         assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.slow
 def test_a_state_belongs_to_the_caller_or_to_the_cursor(spark: Any, tmp_path: Path) -> None:
     columns, cursor = "id int", Cursor(column="id")
     callers, cursors = tmp_path / "callers", tmp_path / "cursors"
@@ -293,6 +296,7 @@ def test_a_dataframe_of_another_session_is_loaded_in_that_one(spark: Any, tmp_pa
     assert other.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
 
 
+@pytest.mark.slow
 def test_after_a_restore_the_state_is_that_of_the_rows(spark: Any, tmp_path: Path, capsys: Any) -> None:
     by_cursor, callers = str(tmp_path / "cursor"), str(tmp_path / "callers")
     cursor = Cursor(column="id")
@@ -411,6 +415,7 @@ def test_a_load_by_a_cursor_writes_what_is_new(spark: Any, tmp_path: Path) -> No
         load(spark, [(1, "a")], target, schema=schema, cursor=cursor, state=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [UPSERT, pytest.param(Scd2(merge_key="id"), marks=pytest.mark.loads)])
 def test_a_small_load_is_fewer_jobs_and_the_same_rows(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any
@@ -435,6 +440,7 @@ def test_a_small_load_is_fewer_jobs_and_the_same_rows(
     assert rows(tmp_path / "small") == rows(tmp_path / "large")
 
 
+@pytest.mark.slow
 def test_a_table_that_was_made_before_keeps_its_partitions_and_properties(spark: Any, tmp_path: Path) -> None:
     properties = "'delta.columnMapping.mode' = 'name'"
     spark.sql(
@@ -485,6 +491,7 @@ def test_a_batch_is_joined_without_sorting_the_table(
     assert rows(tmp_path / "hashed") == rows(tmp_path / "sorted")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full_refresh", [False, True])
 def test_a_load_that_another_one_overtakes_says_so(spark: Any, tmp_path: Path, full_refresh: bool) -> None:
     """Its batch is abandoned, or replaced, by the time that it would commit: it must not pass for loaded."""
@@ -501,6 +508,7 @@ def test_a_load_that_another_one_overtakes_says_so(spark: Any, tmp_path: Path, f
     assert {"a": 3} in rows(tmp_path / "t")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "write",
     [

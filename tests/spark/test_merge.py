@@ -28,6 +28,7 @@ def load(bench: Bench, seq: int, how: dict[str, Any], **columns: Any) -> int | N
     return bench.run(bench.batch(seq, bench.parquet(f"{seq}.parquet", **columns)), **how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["upsert", pytest.param("scd2", marks=pytest.mark.loads)])
 def test_wide_decimals_are_found_whatever_the_statistics_say(bench: Bench, how: str) -> None:
     """delta-rs writes them as floats: by these, none of its files has any of the keys."""
@@ -131,6 +132,7 @@ def test_a_partition_column_may_have_a_dot_in_its_name(bench: Bench) -> None:
     assert bench.rows() == [{"id": 1, "a.b": "x"}, {"id": 2, "a.b": "x"}]
 
 
+@pytest.mark.slow
 def test_a_key_may_be_a_partition_column(bench: Bench) -> None:
     """Once it was ambiguous in the condition that names the partitions: the table's, or the batch's."""
     how = {**versions(merge_key=["day", "id"]), "partition_by": ("day",)}

@@ -141,6 +141,7 @@ def session(spark: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield spark
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + HISTORIES))
 def test_a_table_holds_what_the_model_says_after_each_load(session: Any, tmp_path: Path, seed: int) -> None:
     history, bench, table = History(seed), Bench(session, tmp_path), Table()

@@ -80,6 +80,7 @@ def ids(bench: Bench, version: int) -> tuple[list[Any], Any]:
     return [action["txn"]["version"] for action in actions if "txn" in action], info.get("userMetadata")
 
 
+@pytest.mark.slow
 def test_rows_with_either_key_that_are_added_meanwhile_are_deleted(bench: Bench, appended: Any) -> None:
     bench.make(id=[1, 2], day=["mon", "tue"])
     appended([{"id": 9, "day": "tue"}, {"id": 3, "day": "sun"}, {"id": 8, "day": "sat"}])
@@ -100,6 +101,7 @@ def test_a_row_with_the_key_that_is_added_meanwhile_is_replaced(bench: Bench, ap
     assert [row for row in bench.rows() if row["id"] == 3] == [{"id": 3, "day": "new"}]
 
 
+@pytest.mark.slow
 @LATE
 def test_a_row_that_is_added_meanwhile_is_not_inserted_again(bench: Bench, appended: Any) -> None:
     write = {**MERGE, "strategy": "insert-only"}
@@ -111,6 +113,7 @@ def test_a_row_that_is_added_meanwhile_is_not_inserted_again(bench: Bench, appen
     assert bench.rows() == [{"id": 1, "day": "mon"}, {"id": 3, "day": "old"}]
 
 
+@pytest.mark.slow
 @LATE
 def test_versions_that_are_added_meanwhile_are_retired_or_stay_once(bench: Bench, appended: Any) -> None:
     load(bench, 0, SCD2, id=[1], day=["a"])
@@ -122,6 +125,7 @@ def test_versions_that_are_added_meanwhile_are_retired_or_stay_once(bench: Bench
     assert found == [(1, True), (2, True), (3, False)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [1, pytest.param(3, marks=pytest.mark.loads)])
 def test_two_pipelines_that_merge_the_same_keys_at_once_converge(
     spark: Any, bench: Bench, batches: int

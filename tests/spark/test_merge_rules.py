@@ -30,6 +30,7 @@ def test_every_copy_of_a_key_that_an_append_left_goes_and_nested_data_come_with_
     assert stored(bench, "id", "text", "items") == [(1, "new", []), (2, "b", [3])]
 
 
+@pytest.mark.slow
 def test_keys_are_exact_and_compared_column_by_column(bench: Bench) -> None:
     write, big = merge(primary_key=["a", "b", "x", "n"]), 2**53
     bench.make(a=["ab", "k"], b=["c", "k"], x=[0.0, 0.0], n=[1, big + 1], told=[0, 0])
@@ -97,6 +98,7 @@ def test_a_key_that_was_renamed_in_the_table_is_refused_where_columns_are_added(
     assert bench.version() == 0
 
 
+@pytest.mark.slow
 def test_a_row_that_loses_still_deletes_by_its_merge_key(bench: Bench) -> None:
     write = merge(primary_key=["id"], merge_key=["day"], dedup_sort=["at", "desc"])
     bench.make(id=[1, 2, 3, 4], day=["mon", "tue", "wed", "thu"], at=[1, 1, 1, 1])
@@ -165,6 +167,7 @@ def test_a_mark_for_a_key_that_is_not_there_does_nothing(bench: Bench) -> None:
     assert stored(bench, "id") == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_marked_row_deletes_by_either_key_and_needs_no_other_value(bench: Bench) -> None:
     write = merge(primary_key=["id"], merge_key=["day"], hard_delete="gone")
     bench.make(id=[1, 2, 3], day=["mon", "tue", "wed"], text=["a", "b", "c"], gone=[False] * 3)

@@ -22,6 +22,7 @@ def seen_by_spark(bench: Any, *columns: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in found), key=repr)
 
 
+@pytest.mark.slow
 def test_texts_in_a_partition_column_are_kept_and_found_by_the_range_that_is_replaced(bench: Any) -> None:
     file = bench.parquet("a.parquet", a=[*range(len(TEXTS))], p=TEXTS)
     bench.run(bench.batch(0, file), partition_by=("p",))
@@ -108,6 +109,7 @@ def test_days_and_wall_clock_times_before_the_year_1_stay_what_they_are(bench: A
     ) == [(True, True)]
 
 
+@pytest.mark.slow
 def test_a_null_in_a_column_of_the_range_is_outside_of_it(bench: Any) -> None:
     bench.make(a=[1], d=["mon"])
     unknown = bench.parquet("b.parquet", a=[2], d=pa.array([None], pa.string()))

@@ -141,6 +141,7 @@ def test_inferred_folders_are_texts_but_for_hints_however_files_are_cut_into_bat
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [1, 2])
 def test_hinted_folders_come_and_go_from_batch_to_batch(bench, cut):
     names = ["a.csv", "d=2026-11-25/b.csv", "c.csv", "d=2026-11-26/d.csv"]

@@ -123,6 +123,7 @@ def test_a_batch_of_one_file_that_is_not_utf_8_goes_aside(bench):
     assert (bad["file"], bad["rule"]) == (file.path, "it has bytes that are not UTF-8")
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_orc_files_with_times_that_java_cannot_read_go_aside_though_spark_does_not_name_them(bench):
     import pyarrow as pa
@@ -182,6 +183,7 @@ def test_orc_files_of_java_with_nanoseconds_go_aside_and_times_before_1970_stay_
     assert bad["file"] == files[1].path
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_orc_files_with_nanoseconds_at_any_depth_go_aside(bench):
     import pyarrow as pa
@@ -351,6 +353,7 @@ def test_a_file_without_a_good_record_is_aside_as_a_whole_beside_its_records(ben
 BAD = HEADER + "1,a,1.00,2026-01-01\nx,b,1.00,2026-01-01\n"
 
 
+@pytest.mark.slow
 def test_after_a_death_between_the_tables_the_next_try_replaces_what_is_aside_and_a_third_adds_nothing(
     bench, monkeypatch
 ):
@@ -366,6 +369,7 @@ def test_after_a_death_between_the_tables_the_next_try_replaces_what_is_aside_an
     assert [row["record"] for row in aside(bench)] == [2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fail", "quarantine"])
 def test_after_a_death_a_corrected_declaration_leaves_nothing_aside(bench, monkeypatch, mode):
     entry = bench.batch(0, bench.text("a.csv", BAD))
@@ -393,6 +397,7 @@ def test_a_batch_that_is_given_up_leaves_nothing_aside(bench, monkeypatch):
     assert [row["nr"] for row in bench.rows()] == [1]
 
 
+@pytest.mark.slow
 def test_what_a_try_believed_dead_puts_aside_meanwhile_does_not_count(bench, monkeypatch):
     """It had read the plan before, with other columns; its commit to the table is refused by Delta."""
     entry = bench.batch(0, bench.text("a.csv", BAD))
@@ -416,6 +421,7 @@ def test_what_a_try_believed_dead_puts_aside_meanwhile_does_not_count(bench, mon
     assert [row["rule"] for row in aside(bench)] == ["nr is not int"]
 
 
+@pytest.mark.slow
 def test_commands_read_the_tables_of_a_session_whose_tables_have_column_mapping_and_vectors(bench):
     defaults = {"columnMapping.mode": "name", "enableDeletionVectors": "true"}
     defaults = {

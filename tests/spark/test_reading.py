@@ -48,6 +48,7 @@ def test_files_may_have_no_rows_or_further_columns(bench):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("select", "expect", "words"),
     [
@@ -123,6 +124,7 @@ def test_a_scan_of_other_files_than_the_batch_has_is_an_error(bench):
         listing.check_listed(data, paths)
 
 
+@pytest.mark.slow
 def test_many_small_files_become_a_few_of_the_table_unless_the_user_says_what_opening_costs(bench):
     files = [bench.parquet(f"{number}.parquet", a=[number]) for number in range(100)]
 
@@ -178,6 +180,7 @@ OWN_NAMES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["json", "csv"])
 def test_columns_may_have_the_names_that_are_used_inside(bench, kind):
     columns = {name: "struct<a: int>" if name == "bad" and kind == "json" else "string" for name in OWN_NAMES}

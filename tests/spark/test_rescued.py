@@ -213,6 +213,7 @@ def assert_same(rows: Iterable[tuple[Any, ...]], expected: Iterable[tuple[Any, .
     assert not {row: count for row, count in differ.items() if count}
 
 
+@pytest.mark.slow
 def test_each_value_of_random_csv_is_in_a_column_or_rescued_or_in_the_quarantine(bench):
     rng = random.Random(33)
     files, expected, raws = [], [], []
@@ -321,6 +322,7 @@ def test_columns_of_parquet_that_are_unknown_or_of_another_type_are_rescued(benc
     assert (good, [row["rule"] for row in bad]) == ([], ["nr is NULL, and is NOT NULL in the table"])
 
 
+@pytest.mark.slow
 def test_a_batch_with_rescued_values_is_committed_with_their_counts_and_bad_ones_stop_it(bench):
     how = {"format": "json", "columns": {"id": "int", "name": "string"}, **RESCUE}
     bench.run(bench.batch(0, bench.text("0.json", '{"id":1,"name":"a"}')), **how)
@@ -348,6 +350,7 @@ def test_a_batch_with_rescued_values_is_committed_with_their_counts_and_bad_ones
     assert not DeltaTable.is_deltatable(f"{bench.table}_quarantine")
 
 
+@pytest.mark.slow
 def test_a_merge_refuses_a_rescued_key_and_a_batch_that_is_tried_again_changes_nothing(bench):
     how = {"format": "json", "columns": {"id": "int", "day": "date", "name": "string"}, **RESCUE}
     write = {"kind": "merge", "strategy": "upsert", "primary_key": ["id"]}

@@ -43,6 +43,7 @@ def windows(bench: Bench, *names: str, validity: tuple[str, str] = ("_valid_from
     )
 
 
+@pytest.mark.slow
 def test_an_empty_extract_is_ignored_unless_it_is_to_retire(bench: Bench) -> None:
     nothing = pa.array([], pa.int64())
     load(bench, 1, id=[1, 2])
@@ -105,6 +106,7 @@ def test_names_and_the_end_of_active_versions_may_be_others_but_stay_so(bench: B
     assert windows(bench, "id", validity=names) == [(1, 1, 2), (2, 1, 5)]
 
 
+@pytest.mark.slow
 def test_a_row_version_may_be_a_number_and_stands_for_equal_rows_alone(bench: Bench) -> None:
     write = {"row_version_column_name": "version"}
     load(bench, 1, write, version=[1, 2, 2], text=["a", "b", "b"])
@@ -133,6 +135,7 @@ def test_a_refresh_begins_the_history_anew_with_windows(bench: Bench) -> None:
     assert windows(bench, "id") == [(2, 2, 3), (3, 2, None)]
 
 
+@pytest.mark.slow
 def test_a_boundary_is_used_as_it_is_given_and_what_does_not_fit_the_versions_is_refused(
     bench: Bench,
 ) -> None:
@@ -152,6 +155,7 @@ def test_a_boundary_is_used_as_it_is_given_and_what_does_not_fit_the_versions_is
     assert windows(bench, "id") == [(1, 9, 4), (2, 4, None)]
 
 
+@pytest.mark.slow
 def test_a_table_without_rows_may_be_made_before_its_first_version(bench: Bench) -> None:
     bench.spark.sql(
         f"CREATE TABLE delta.`{bench.table}` (id BIGINT, p STRING) USING delta PARTITIONED BY (p)"

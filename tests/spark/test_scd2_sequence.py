@@ -27,6 +27,7 @@ WRITE = {"kind": "scd2", "merge_key": ["id"], "sequence_by": "at"}
 WINDOW = ("_valid_from", "_valid_to")
 
 
+@pytest.mark.slow
 def test_null_ties_and_types_are_refused(bench: Bench) -> None:
     error = refused(bench, 0, WRITE, id=[1, 2], at=[1, None])
     assert isinstance(error, MergeKeyError)
@@ -73,6 +74,7 @@ def test_a_late_row_writes_the_windows_of_its_neighbours_alone(bench: Bench) -> 
     assert [int(metrics[f"numTargetRows{kind}"]) for kind in ("Inserted", "Updated", "Deleted")] == [1, 1, 0]
 
 
+@pytest.mark.slow
 def test_after_a_purge_newer_rows_are_exact_and_older_ones_are_placed_among_what_is_left(
     bench: Bench,
 ) -> None:
@@ -99,6 +101,7 @@ def test_after_a_purge_newer_rows_are_exact_and_older_ones_are_placed_among_what
     ]
 
 
+@pytest.mark.slow
 def test_a_column_that_comes_later_makes_a_version_and_leaves_old_ones(bench: Bench) -> None:
     load(bench, 0, WRITE, id=[1, 1], at=[1, 5], text=["a", "b"])
     for seq, columns in enumerate(({"at": [3], "user": ["x"]}, {"at": [4], "text": ["a"]}), start=1):
@@ -114,6 +117,7 @@ def test_a_column_that_comes_later_makes_a_version_and_leaves_old_ones(bench: Be
     ]
 
 
+@pytest.mark.slow
 def test_a_refresh_starts_the_history_over(bench: Bench) -> None:
     load(bench, 0, WRITE, id=[1, 1], at=[1, 5], text=["a", "b"])
     anew = bench.parquet("1.parquet", id=[1], at=[3], text=["c"])
@@ -125,6 +129,7 @@ def test_a_refresh_starts_the_history_over(bench: Bench) -> None:
     assert stored(bench, "text", *WINDOW) == [("c", 3, None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commits", [None, pytest.param(1, marks=pytest.mark.loads)])
 def test_a_feed_gives_a_version_for_each_commit(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int | None
@@ -171,6 +176,7 @@ def test_a_feed_gives_a_version_for_each_commit(
     )
 
 
+@pytest.mark.slow
 def test_of_two_commits_of_one_millisecond_the_later_one_counts(bench: Bench) -> None:
     """Times of commits are those of files: across batches nothing keeps them apart."""
     write = {"kind": "scd2", "merge_key": ["id"], "sequence_by": "commit"}

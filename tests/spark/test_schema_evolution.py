@@ -345,6 +345,7 @@ def changed_meanwhile(monkeypatch, change):
     monkeypatch.setattr(Target, "_alter", late)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("theirs", "expected"),
     [
@@ -395,6 +396,7 @@ def overwrite(bench, seq, *files, **changes):
     return bench.batch(seq, *files, mode="overwrite", overwrite_start=seq, refresh_start=seq, **changes)
 
 
+@pytest.mark.slow
 def test_a_refresh_keeps_the_columns_that_later_batches_bring_again(bench):
     old, new = bench.parquet("a.parquet", n=[1]), bench.parquet("b.parquet", n=[2], b=["x"])
     bench.run_plan(bench.batch(0, old), bench.batch(1, new), **ADD)
@@ -431,6 +433,7 @@ def test_a_refresh_whose_columns_cannot_be_had_by_adding_makes_them_anew(bench):
     ]
 
 
+@pytest.mark.slow
 def test_a_range_is_replaced_by_rows_with_new_columns(bench):
     bench.make(n=pa.array([1, 2], pa.int32()), d=["mon", "tue"])
     first = bench.batch(
@@ -458,6 +461,7 @@ def test_a_row_that_lacks_the_column_of_the_range_lies_outside_of_it(bench):
     assert bench.rows() == [{"n": 1, "d": "mon"}, {"n": 2, "d": "tue"}]
 
 
+@pytest.mark.slow
 def test_what_the_table_computes_need_not_be_selected_and_may_be_a_range(bench):
     make(
         bench,
@@ -552,6 +556,7 @@ def test_a_table_with_column_mapping(bench):
     ]
 
 
+@pytest.mark.slow
 def test_a_check_constraint_is_kept_and_its_column_is_not_widened(bench):
     make(bench, "n INT, m INT")
     bench.spark.sql(f"ALTER TABLE delta.`{bench.table}` ADD CONSTRAINT small CHECK (n < 10)")

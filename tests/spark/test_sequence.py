@@ -76,6 +76,7 @@ def test_rows_that_tie_and_differ_are_refused_in_a_load_and_across_loads(bench: 
     assert stored(bench, "id", "at", "text") == [(7, 3, "z")]
 
 
+@pytest.mark.slow
 def test_of_rows_that_nothing_puts_in_order_the_same_one_counts_in_one_load_and_across_loads(
     bench: Bench,
 ) -> None:
@@ -92,6 +93,7 @@ def test_of_rows_that_nothing_puts_in_order_the_same_one_counts_in_one_load_and_
     assert stored(bench, "id", "text") == across
 
 
+@pytest.mark.slow
 def test_rows_of_before_there_was_a_sequence_are_the_oldest(bench: Bench) -> None:
     bench.make(id=[1, 2], text=["a", "b"])
     file = bench.parquet("1.parquet", id=[1], text=["new"], at=[date(2026, 1, 1)])
@@ -101,6 +103,7 @@ def test_rows_of_before_there_was_a_sequence_are_the_oldest(bench: Bench) -> Non
     assert stored(bench, "id", "text") == [(1, "new"), (2, "newer")]
 
 
+@pytest.mark.slow
 def test_a_wider_sequence_is_compared_by_value(bench: Bench) -> None:
     bench.make(id=[1, 2], at=pa.array([5, 5], pa.int32()))
     file = bench.parquet("1.parquet", id=[1, 2], at=[4, 2**40], odd=[Decimal(1), Decimal(2)])
@@ -111,6 +114,7 @@ def test_a_wider_sequence_is_compared_by_value(bench: Bench) -> None:
     assert sorted(map(tuple, rows)) == [(1, 5, None), (2, 2**40, Decimal(2))]
 
 
+@pytest.mark.slow
 def test_a_late_row_leaves_a_newer_one_with_a_column_that_the_late_one_lacks(bench: Bench) -> None:
     bench.make(id=[1, 2], at=[5, 5], more=["x", "y"])
     for seq, at in enumerate((4, 5), start=1):

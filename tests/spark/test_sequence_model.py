@@ -111,6 +111,7 @@ def differences(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> 
     ]
 
 
+@pytest.mark.slow
 @SEEDS
 @pytest.mark.parametrize(
     ("kind", "sort", "deletes"),
@@ -161,6 +162,7 @@ def test_a_merge_leaves_the_newest_row_of_each_key_whatever_the_loads(
     assert wrong == []
 
 
+@pytest.mark.slow
 @SEEDS
 @pytest.mark.parametrize(
     ("kind", "sort", "deletes", "tracked"),

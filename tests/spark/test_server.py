@@ -79,6 +79,7 @@ def land(pipe: Pipe, *ids: int) -> None:
     os.utime(path, (time.time() - 3600,) * 2)
 
 
+@pytest.mark.slow
 def test_pipelines_share_a_server_at_the_same_time_and_load_their_own_rows(
     home: Path, tmp_path: Path
 ) -> None:
@@ -383,6 +384,7 @@ def test_a_server_whose_name_another_one_has_ends_and_leaves_it_there(lending: L
     assert lending.path.exists()
 
 
+@pytest.mark.slow
 def test_the_connection_that_an_application_inherits_is_none_of_those_that_a_shell_uses(
     tmp_path: Path,
 ) -> None:

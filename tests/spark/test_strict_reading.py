@@ -59,6 +59,7 @@ def first_of(cases: list[Case]) -> str:
     return f"{cases[0].format}: {cases[0].what}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cases", ROWS, ids=first_of)
 def test_odd_files_beside_each_other_give_their_rows(bench: Bench, cases: list[Case]):
     files = {bench.file(f"{i}/{case.file_name}", case.bytes): case for i, case in enumerate(cases)}
@@ -81,6 +82,7 @@ def test_an_odd_file_is_an_error(bench: Bench, case: Case):
     assert case.then in error.what
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cases", [cases for cases in ERRORS if len(cases) > 1], ids=first_of)
 def test_odd_files_beside_each_other_go_aside_each_for_its_own_reason(bench: Bench, cases: list[Case]):
     """All others like the first one, which alone is an error above: what is checked is the same."""

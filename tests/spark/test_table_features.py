@@ -93,6 +93,7 @@ def of_somebody_else(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "writes",
     [
@@ -142,6 +143,7 @@ def test_a_batch_without_rows_is_committed_to_a_table_with_an_identity(bench: Be
     assert DeltaTable(str(bench.table)).transaction_version(bench.plan.pipeline) == 2
 
 
+@pytest.mark.slow
 def test_a_refresh_with_other_columns_clusters_by_those_that_are_still_there(bench: Bench) -> None:
     columns, by = (
         "text STRING, s STRUCT<x: BIGINT>, `odd name` BIGINT, gone STRING",

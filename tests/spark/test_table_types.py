@@ -93,6 +93,7 @@ LOADED: list[tuple[str, dict[str, Any], list[str], list[dict[str, Any]]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "texts", "rows"), [case[1:] for case in LOADED], ids=[c[0] for c in LOADED]
 )
@@ -104,6 +105,7 @@ def test_what_is_selected_of_a_later_batch_has_the_types_of_the_table(bench, cha
     assert sorted(bench.rows(), key=in_order) == sorted(rows, key=in_order)
 
 
+@pytest.mark.slow
 def test_what_the_table_cannot_hold_stops_the_batch_and_changes_nothing(bench):
     bench.run(bench.batch(0, bench.text("0.json", '{"a":1,"s":{"x":1}}')), **JSON)
     bad = {
@@ -246,6 +248,7 @@ def test_a_file_whose_lines_are_no_records_goes_aside_as_a_whole(bench, text, op
     assert aside["record"] is None
 
 
+@pytest.mark.slow
 def test_a_key_that_inferred_columns_lack_takes_its_record_aside_if_the_table_does_not_change(bench):
     first = bench.batch(0, bench.text("0.json", '{"a":1}'))
     second = bench.batch(1, bench.text("1.json", '{"a":2}\n{"a":3,"b":4}'))
@@ -318,6 +321,7 @@ def _told(row: dict[str, Any]) -> str:
 MORE_SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.loads) for seed in (1, 2))]
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", MORE_SEEDS)
 @pytest.mark.parametrize("changes", [{}, INFER], ids=["None", "infer"])
@@ -340,6 +344,7 @@ def test_records_give_the_same_table_however_they_fall_into_files_and_batches(be
     assert sorted(map(_told, rows)) == sorted(map(_told, expected))
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", MORE_SEEDS)
 def test_without_a_full_first_record_a_value_is_loaded_as_it_is_or_the_batch_fails(bench, seed):

@@ -46,6 +46,7 @@ def test_columns_are_matched_by_name_and_widened(bench):
     assert bench.rows() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
 
 
+@pytest.mark.slow
 def test_a_table_takes_no_length_and_no_default_of_a_table_that_the_select_joins(bench):
     names = bench.folder / "names"
     bench.spark.sql(
@@ -325,6 +326,7 @@ def test_so_are_those_that_spark_and_delta_refuse_only_where_rows_are_merged(ben
         assert f"cannot have columns of these types, which Delta does not know: `b` {kind}" in error.what
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evolution", ["fail", "add"])
 def test_texts_may_be_declared_with_a_length(bench, evolution):
     declared = {"a": "bigint", "b": "varchar(3)", "c": "char(3)"}
@@ -358,6 +360,7 @@ def test_with_column_mapping_a_table_has_any_names(bench):
     assert DeltaTable(str(bench.table)).transaction_version(bench.plan.pipeline) == 1
 
 
+@pytest.mark.slow
 def test_a_fence_for_the_number_alone_keeps_the_rows_whatever_the_log_says_of_the_batch(bench):
     refresh = replace(bench.batch(3, bench.parquet("b.parquet", a=[2])), mode="overwrite", overwrite_start=3)
     write_deltalake(str(bench.table), pa.table({"a": [7]}))  # the table that somebody made again

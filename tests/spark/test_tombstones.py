@@ -60,6 +60,7 @@ def test_a_delete_keeps_older_rows_away_and_an_older_delete_does_nothing(bench: 
     assert changes(bench) == {**counts, "hard_deleted": 0, "unchanged": 1}
 
 
+@pytest.mark.slow
 def test_a_delete_in_the_first_load_counts_and_the_table_of_deletes_is_not_vacuumed(bench: Bench) -> None:
     load(bench, 0, WRITE, id=[1, 2], at=[9, 9], gone=[True, False])
     bench.spark.sql(f"VACUUM delta.`{bench.table}`")
@@ -68,6 +69,7 @@ def test_a_delete_in_the_first_load_counts_and_the_table_of_deletes_is_not_vacuu
     assert stored(bench, "id", "at") == [(2, 9)]
 
 
+@pytest.mark.slow
 def test_a_delete_counts_for_its_days_and_is_removed_by_a_later_one_of_its_pipeline(bench: Bench) -> None:
     on_day(bench, 0, 1, id=[1, 2], at=[9, 9], gone=[True, False])
     on_day(bench, 1, 11, id=[1, 3], at=[8, 9], gone=[False, True])
@@ -109,6 +111,7 @@ def abandoned(bench: Bench) -> None:
     assert stored(bench, "id", "at") == [(1, 4), (2, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [nothing_else, other_rows, abandoned])
 def test_a_kill_between_the_deletes_and_the_rows_is_harmless(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, after: Callable[[Bench], None]
@@ -125,6 +128,7 @@ def test_a_kill_between_the_deletes_and_the_rows_is_harmless(
     after(bench)
 
 
+@pytest.mark.slow
 def test_a_refusal_after_the_deletes_were_written_leaves_the_table_as_it_was(bench: Bench) -> None:
     bench.make(id=[1, 2], at=[1, 1], text=["a", "b"], gone=[False, False])
     error = refused(bench, 1, WRITE, id=[1, 2], at=[5, 1], text=["a", "other"], gone=[True, False])
@@ -133,6 +137,7 @@ def test_a_refusal_after_the_deletes_were_written_leaves_the_table_as_it_was(ben
     assert stored(bench, "id", "at") == [(1, 1), (2, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("column", "value"), [("rev", 2), ("day", date(2026, 1, 2))])
 def test_a_delete_says_nothing_once_rows_are_ordered_by_another_column(
     bench: Bench, column: str, value: Any
@@ -160,6 +165,7 @@ def test_a_refresh_starts_over(bench: Bench) -> None:
     assert stored(bench, "id", "at") == [(1, 2)]
 
 
+@pytest.mark.slow
 def test_a_refresh_by_another_write_starts_over_and_an_abandoned_range_does_not(bench: Bench) -> None:
     load(bench, 0, WRITE, id=[1, 2], at=[9, 9], gone=[True, False])
     bench.run(bench.batch(1, mode="overwrite", where="id = 2", overwrite_start=1), fence=True, empties=True)
@@ -174,6 +180,7 @@ def test_a_refresh_by_another_write_starts_over_and_an_abandoned_range_does_not(
     assert stored(bench, "id", "at") == [(1, 2), (2, 1)]
 
 
+@pytest.mark.slow
 def test_after_a_restore_the_statement_of_accept_table_lets_corrected_rows_in(bench: Bench) -> None:
     load(bench, 0, WRITE, id=[1], at=[1], gone=[False])
     load(bench, 1, WRITE, id=[1], at=[100], gone=[True])

@@ -139,6 +139,7 @@ def test_a_batch_that_another_run_commits_meanwhile_is_not_in_the_table_twice(be
     assert bench.rows() == BOTH
 
 
+@pytest.mark.slow
 def test_nothing_leaks_to_the_next_write_of_the_session(bench: Any) -> None:
     first, second = two_batches(bench)
     elsewhere = f"{bench.table}_elsewhere"
@@ -158,6 +159,7 @@ def test_nothing_leaks_to_the_next_write_of_the_session(bench: Any) -> None:
     assert not IDS & {*type(bench.spark).getActiveSession().conf.getAll}
 
 
+@pytest.mark.slow
 def test_the_log_of_a_small_table_is_looked_at_in_one_job(bench: Any, monkeypatch: Any) -> None:
     """Delta reconstructs a table's state for each commit with a number."""
     for seq in range(2):
@@ -182,6 +184,7 @@ def test_the_log_of_a_small_table_is_looked_at_in_one_job(bench: Any, monkeypatc
     assert DeltaTable(str(bench.table)).count() == 4
 
 
+@pytest.mark.slow
 def test_a_failed_merge_leaves_the_table_and_the_session_as_they_were(bench: Any) -> None:
     _, second = two_batches(bench)
     bench.make(**FIRST)

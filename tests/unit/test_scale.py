@@ -25,6 +25,7 @@ def in_a_process(command: str, count: int, folder: Path) -> dict[str, Any]:
     return dict(json.loads(output))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "most_bytes"), SIZES)
 def test_the_memory_that_a_plan_of_new_files_takes_is_bounded(
     count: int, most_bytes: int, tmp_path: Path
@@ -36,6 +37,7 @@ def test_the_memory_that_a_plan_of_new_files_takes_is_bounded(
     assert answer["peak_bytes"] < most_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "most_bytes"), SIZES)
 def test_the_memory_that_loaded_files_take_is_bounded(count: int, most_bytes: int, tmp_path: Path) -> None:
     in_a_process("load before", count, tmp_path)
