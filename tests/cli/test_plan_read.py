@@ -117,6 +117,7 @@ RULES = {
 """Two of the four rows break the first of them, and one each of the others."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cursor", [False, True], ids=["files", "cursor"])
 def test_rows_that_break_a_rule_are_counted_whatever_its_level(read, tmp_path, cursor):
     spec = source(tmp_path, {"a.csv": "id,n\n1,1\n2,-1\n3,\n4,4\n"}, format="csv")

@@ -384,6 +384,7 @@ def test_a_pipeline_without_open_jobs_goes_on_with_spark_after_an_empty_transact
     assert world.rows_are_those_of(1, 2, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("past", ["refreshed", "vacuumed"])
 def test_spark_goes_on_with_what_jobs_loaded_whatever_is_purged_or_was_replaced(
     world, scope, monkeypatch, past

@@ -278,6 +278,7 @@ def test_one_of_many_threads_wins_each_name(place: Place, raced: list[str]) -> N
     check_winners(place, won, raced)
 
 
+@pytest.mark.slow
 def test_one_of_many_processes_wins_each_name_and_no_reader_sees_a_part(
     place: Place, raced: list[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The share of the crash suite that ``make test`` runs: a few points of every eighth part on a disk.
+"""The share of the crash suite that ``make test-slow`` runs: a few points of every eighth part on a disk.
 
 Which parts and points turns with the commit, so that all of them are tried over time. ``CRASH_TURN`` sets
 the turn: a failure names it, and the same turn tries the same points again.

@@ -27,6 +27,7 @@ SHARE = Share(size=2, turn=turn_of_commit())
 PARTS = [*SHARE.parts(parts_on_disk()), *parts_in_memory()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.what}: {part.name}")
 def test_a_share_of_the_suite_loses_and_doubles_nothing(part: Part) -> None:
     tally = do(part, SHARE).tally

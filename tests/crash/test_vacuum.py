@@ -116,6 +116,7 @@ def is_overtaken(world: MemoryWorld, moment: int, *, refresh: bool, others_refre
     return bool(purges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("refresh", "others_refresh"), [(False, True), (True, False)])
 def test_runs_and_a_vacuum_at_any_moment_of_a_run_double_nothing(refresh, others_refresh):
     for moment in itertools.count():

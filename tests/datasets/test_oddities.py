@@ -57,6 +57,7 @@ OF_ONE_COLUMN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "contents", "options"),
     [

@@ -42,6 +42,7 @@ def _pairs() -> list[tuple[str, bool]]:
     return [(name, index % 2 == 0) for index, name in enumerate(_single())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "header"), _pairs())
 def test_every_cell_of_a_real_file_is_read(spark, tmp_path, name, header):
     lab.check_read(lab.Lab(spark, tmp_path, packages.case(packages.files()[name], header=header)))

@@ -20,6 +20,7 @@ CODECS = ("uncompressed", "deflate", "snappy", "bzip2", "xz", "zstandard")
 FAR = dt.date(1, 1, 1)
 
 
+@pytest.mark.slow
 def test_what_spark_wrote_is_read_in_every_codec_and_calendar_under_any_name(bench):
     """Of a name that does not end in .avro, a setting of Hadoop's lets Spark read no row, and say nothing."""
     files = []

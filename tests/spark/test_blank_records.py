@@ -27,6 +27,7 @@ def read(bench: Any, *files: Any, sep: str, columns: dict[str, str] = COLUMNS, *
     return sorted(bench.read(bench.batch(0, *files), **plan), key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sep", "content", "options"),
     [

@@ -140,6 +140,7 @@ def test_no_character_has_a_role_that_none_is_to_have(bench: Bench, roles: dict[
 MORE = ("many lines", "many lines, comment", "many lines, line end", "many lines, UTF-16", "gzip")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.loads] * (name in MORE)) for name in DIALECTS]
 )

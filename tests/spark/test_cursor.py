@@ -109,6 +109,14 @@ def test_ranges_may_share_an_end_that_only_one_of_them_has(source: Source) -> No
     assert (pipe.rows("n"), again.batches) == ([(2,), (3,), (4,), (5,)], [])
 
 
+def test_a_range_has_no_lag(source: Source) -> None:
+    source.add(n=[1, 2, 3], t=list("abc"))
+    pipe = source.pipe("t", initial_value="b", end_value="z", lag=3)  # which text does not know
+    pipe.run()
+
+    assert pipe.rows("n") == [(2,), (3,)]
+
+
 @pytest.mark.slow
 def test_ranges_and_a_load_without_an_end_do_not_add_rows_of_each_other(source: Source) -> None:
     source.add(n=[1, 2, 3, 4, 5])

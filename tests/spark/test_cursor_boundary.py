@@ -45,6 +45,7 @@ def test_a_row_that_changed_and_changed_back_is_loaded_each_time(
     assert texts(replay.load(rows_at((9, "open"), (8, "early"), (10, "new"), *more))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [0, 250])
 @pytest.mark.parametrize(
     "kinds",

@@ -231,6 +231,7 @@ def test_however_json_files_fall_into_batches_each_value_is_in_a_column_or_rescu
     assert types[0] == types[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.loads) for seed in range(1, 9))])
 def test_however_csv_files_fall_into_batches_each_value_is_in_its_column(spark, tmp_path, seed):
     chance = random.Random(seed)

@@ -56,6 +56,7 @@ def quarantined(table: Path) -> list[tuple[str, int | None]]:
     return sorted(((row["rule"], row["record"]) for row in rows), key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bad_records", "write"),
     [

@@ -52,6 +52,7 @@ def _partitioned(spark: Any, path: str) -> None:
         spark.sql(statement)
 
 
+@pytest.mark.slow
 def test_it_has_the_columns_and_the_values_that_delta_reads_itself(spark: Any, tmp_path: Path) -> None:
     path, newest = str(tmp_path / "source"), 6
     _partitioned(spark, path)
@@ -129,6 +130,7 @@ def test_changes_are_sorted_only_if_a_key_changed_more_than_once(
     assert pipe.rows("id", "v") == sorted((tuple(row) for row in stored), key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deletes", ["apply", pytest.param("soft", marks=pytest.mark.loads)])
 def test_a_table_that_is_made_gets_no_defaults_and_no_lengths_of_the_source(
     spark: Any, tmp_path: Path, deletes: str
@@ -155,6 +157,7 @@ def test_a_table_that_is_made_gets_no_defaults_and_no_lengths_of_the_source(
     assert merged.rows("id", "v", "d") == [(1, "abc", None), (2, "longer than 6", "y")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deletes", ["apply", pytest.param("soft", marks=pytest.mark.loads)])
 def test_rows_without_a_key_are_told_from_each_other_by_their_values(
     spark: Any, tmp_path: Path, deletes: str

@@ -61,6 +61,7 @@ NAMES = {
 """Name -> another file that Spark could take for it, and that is not in the batch."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "write"),
     [
@@ -151,6 +152,7 @@ def test_compressed_texts_are_known_by_their_names_and_those_that_are_cut_off_go
     assert sorted(row["file"] for row in aside) == sorted(file.path for file in cut)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [{"a": "string"}, None], ids=["declared", "inferred"])
 def test_a_file_with_the_name_of_bzip2_that_is_none_is_bad_because_spark_reads_no_row_of_it(
     bench: Any, columns: dict[str, str] | None

@@ -463,6 +463,7 @@ def test_a_table_that_was_made_before_keeps_its_partitions_and_properties(spark:
     assert sorted(map(tuple, stored.select("a b", "day").collect())) == [(1, "mon"), (3, "tue")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [pytest.param(UPSERT, marks=pytest.mark.loads), Scd2(merge_key="id")])
 def test_a_batch_is_joined_without_sorting_the_table(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any

@@ -114,6 +114,7 @@ def test_rows_are_held_without_what_is_known_of_them(spark: Any) -> None:
     assert spark.conf.get("spark.sql.constraintPropagation.enabled") == "true"
 
 
+@pytest.mark.slow
 def test_versions_bring_new_columns(bench: Bench) -> None:
     how = {**versions(), "schema_evolution": "add"}
     load(bench, 0, how, id=[1, 2], text=["a", "b"])

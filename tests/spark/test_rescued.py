@@ -122,6 +122,7 @@ def plain(row: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.slow
 def test_each_value_of_random_json_is_in_a_column_or_rescued_or_in_the_quarantine(bench):
     rng = random.Random(33)
     lines = [[a_line(rng) for _ in range(250)] for _ in range(2)]

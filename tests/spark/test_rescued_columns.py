@@ -160,6 +160,7 @@ def assert_once(record: dict[str, tuple[Kind, Any]], row: dict[str, Any], declar
     assert {row[name] for name in declared if name not in names} <= {None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "seed"),
     [

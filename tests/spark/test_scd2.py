@@ -55,6 +55,7 @@ def test_an_empty_extract_is_ignored_unless_it_is_to_retire(bench: Bench) -> Non
     assert windows(bench, "id") == [(1, 1, 3), (2, 1, 3)]
 
 
+@pytest.mark.slow
 def test_the_hash_sees_values_and_not_how_they_are_written_or_ordered(bench: Bench) -> None:
     """Equal rows are one version, and one that comes back is a new one, which ends alone."""
     lists = pa.list_(pa.int64())

@@ -139,6 +139,7 @@ def test_the_quick_look_at_a_json_line_passes_none_that_the_close_look_refuses(s
     assert looked.count() > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [dict(pairs) for pairs in dict.fromkeys((*case.options.items(),) for case in VALUES)]
 )

@@ -127,6 +127,7 @@ def test_what_the_table_cannot_hold_stops_the_batch_and_changes_nothing(bench):
 TABLE = {"n": "int", "d": "decimal(10,2)", "at": "timestamp", "f": "float", "t": "string"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "changes"), [("json", {}), ("json", INFER), ("csv", {**INFER, "options": {"header": "true"}})]
 )

@@ -33,6 +33,7 @@ def land(bench: Any, name: str, content: bytes) -> Any:
     return bench.entry(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content", [file_of("orc", CLOCK), file_of("orc", INSTANT)], ids=["clock", "instant"]
 )

@@ -291,6 +291,7 @@ def test_a_sidecar_cannot_lead_out_of_the_copy(two):
         probe(two.there, PIPELINE, NO_BASELINE, two.storage)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "kind",

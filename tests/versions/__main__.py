@@ -74,7 +74,7 @@ def check(versions: Versions, folder: Path) -> None:
     run(*install, "--resolution", versions.resolution, f"{ROOT}[all]")
     run(*install, *TOOLS)
     run(python, "-c", INSTALLED, folder=folder)
-    run(python, "-m", "pytest", *TESTS, "-p", "no:cacheprovider")
+    run(python, "-m", "pytest", *TESTS, "-m", "slow or not slow", "-p", "no:cacheprovider")
 
 
 def main() -> None:
