@@ -16,7 +16,7 @@ from airflow_provider_scope.exceptions import (
     ServiceUnavailableError,
 )
 from airflow_provider_scope.stores import http
-from airflow_provider_scope.stores.calls import Repeating
+from airflow_provider_scope.stores.calls import Repeating, without_secrets
 from tests.client.server import DROP, Reply, client_of, fixed_tokens, serving
 
 OK = Reply(200, b"fine")
@@ -359,6 +359,13 @@ def test_secrets_are_in_no_error_no_repr_and_no_log(server, caplog, status):
         assert secret not in text
     assert "bad token ***" in text
     assert "&x=2" in text
+
+
+def test_an_error_or_a_cause_of_it_that_holds_a_secret_is_no_cause_of_ours():
+    clean, telling, outer = OSError("refused"), OSError("https://a/b?sig=aBc%2B1"), OSError("failed")
+    outer.__cause__ = telling
+
+    assert [without_secrets(err) for err in (clean, telling, outer)] == [clean, None, None]
 
 
 def test_a_very_long_text_is_cut(server):

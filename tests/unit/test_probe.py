@@ -149,21 +149,22 @@ def test_a_merge_that_gives_the_table_another_id_leaves_its_rows_there(tmp_path)
     assert [(one.version, one.to_version) for one in replaced.restores] == [(3, -1)]
 
 
-def test_a_clone_in_the_place_of_the_rows_is_seen_though_it_keeps_the_id_of_the_table(tmp_path):
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_clone_in_the_place_of_the_rows_is_seen_though_it_keeps_the_id_of_the_table(tmp_path, batches):
     """`CREATE OR REPLACE TABLE … CLONE` of a table that was emptied, as Delta 4.4 writes it."""
-    for seq in range(2):
+    for seq in range(batches):
         add(tmp_path, seq)
     before = probe(f"file://{tmp_path}", "pipeline", NO_BASELINE, LocalStorage())
     actions = [json.loads(line) for line in (tmp_path / FIRST_COMMIT).read_text().splitlines()]
     kept = [action for action in actions if action.keys() & {"add", "metaData", "protocol"}]
     info = {"operation": "CLONE", "operationParameters": {"sourceVersion": 0, "isShallow": True}}
     commit = "\n".join(json.dumps(action) for action in [{"commitInfo": info}, *kept])
-    (tmp_path / FIRST_COMMIT.replace(f"{0:020}", f"{2:020}")).write_text(commit)
+    (tmp_path / FIRST_COMMIT.replace(f"{0:020}", f"{batches:020}")).write_text(commit)
 
     state = probe(f"file://{tmp_path}", "pipeline", Baseline(before.identity, before.version), LocalStorage())
 
     assert state.table_id == before.table_id
-    assert [(one.version, one.to_version) for one in state.restores] == [(2, None)]
+    assert [(one.version, one.to_version) for one in state.restores] == [(batches, None)]
 
 
 def test_a_table_that_is_created_while_it_is_looked_for_is_found(tmp_path, monkeypatch):
