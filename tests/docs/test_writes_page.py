@@ -67,7 +67,6 @@ def test_each_write_has_its_examples() -> None:
     assert len(examples()) == 14
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(("write", "table"), examples())
 def test_the_rows_of_the_page_are_those_of_the_table(

@@ -63,7 +63,6 @@ class Source:
         return warm.Pipe(self.folder, {"source": source, **arguments})
 
 
-@pytest.mark.slow
 def test_a_small_load_is_one_file(source: Source) -> None:
     """New rows and those at the last value are two parts of what is read."""
     source.add(n=[1, 2])

@@ -78,6 +78,15 @@ def test_the_hash_sees_values_and_not_how_they_are_written_or_ordered(bench: Ben
     ]
 
 
+def test_a_key_among_those_of_the_extract_that_it_does_not_have_stays_as_it_is(bench: Bench) -> None:
+    key = {"merge_key": ["id"]}
+    load(bench, 1, key, id=[1, 2, 3], text=["a", "b", "c"])
+    load(bench, 2, key, id=[1, 3], text=["x", "c"])
+
+    expected = [(1, "a", 1, 2), (1, "x", 2, None), (2, "b", 1, None), (3, "c", 1, None)]
+    assert windows(bench, "id", "text") == expected
+
+
 def test_a_column_that_is_missing_is_the_same_as_null(bench: Bench) -> None:
     load(bench, 1, id=[1, 2], text=pa.array([None, "b"], pa.string()))
     file = bench.parquet("1.parquet", id=[1, 2])
