@@ -76,7 +76,7 @@ class Case:
 
     def describe(self) -> str:
         """Return all that is needed to see what was loaded."""
-        replay = f"replay: DATA_SEED={self.seed} DATA_CASES=1 .venv/bin/pytest tests/datasets"
+        replay = f"replay: DATA_SEED={self.seed} DATA_CASES=1 .venv/bin/pytest -m slow tests/datasets"
         lines = [
             *([] if self.seed is None else [replay]),
             f"format={self.format!r} options={self.options!r} split_bytes={self.split_bytes}",

@@ -14,7 +14,7 @@ LARGE = CASES >= WHOLE
 """Whether all real files are read, too."""
 FIRST = int(os.environ.get("DATA_SEED", 0 if LARGE else WHOLE + turn_of_commit() * CASES))
 """The first seed. A small run has other ones with each commit, so that it finds in time what no whole run has
-found. To replay the seed that failed: ``DATA_SEED=17 DATA_CASES=1 pytest tests/datasets``."""
+found. To replay the seed that failed: ``DATA_SEED=17 DATA_CASES=1 pytest -m slow tests/datasets``."""
 
 
 def seeds(share: float = 1.0) -> range:
