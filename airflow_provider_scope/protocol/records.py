@@ -36,7 +36,7 @@ from airflow_provider_scope.protocol.bad_records import Quarantined  # noqa: TC0
 from airflow_provider_scope.values import KINDS, FileEntry, FileSlice, Slice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable, Iterable
 
     from _typeshed import DataclassInstance
 
@@ -378,9 +378,10 @@ class OffsetEntry:
     def paths(self) -> list[str]:
         return [file.path for file in self.files]
 
-    def with_files(self, paths: Container[str]) -> OffsetEntry:
+    def with_files(self, paths: Iterable[str]) -> OffsetEntry:
         """Return the same batch with those of its files alone that have these paths."""
-        files = tuple(file for file in self.files if file.path in paths)
+        kept = {*paths}
+        files = tuple(file for file in self.files if file.path in kept)
         return replace(self, slice=FileSlice(files, self.slice.highest))
 
     @property

@@ -73,7 +73,7 @@ def without_edges(
     lines: dict[str, list[Row]] = {}
     for row in sorted(edges.collect(), key=lambda row: (row[FILE], row[NUMBER])):
         lines.setdefault(row[FILE], []).append(row)
-    problems, footers, left_out = [], dict[str, int](), list[str]()
+    problems, footers, left_out = [], dict[str, int](), dict[str, str]()
     for file, of_file in lines.items():
         last = of_file[-1]
         header = of_file[before - 1] if before and last[NUMBER] >= before else None
@@ -87,15 +87,14 @@ def without_edges(
             footers[file] = last[NUMBER]
         texts = [row.line for row in of_file if row[NUMBER] < before or row[NUMBER] == footers.get(file)]
         if texts:
-            left_out.append(
-                f"{path_of(entry, file)}: {', '.join(repr(mask(text)[:SHOWN]) for text in texts)}"
-            )
+            left_out[file] = ", ".join(repr(mask(text)[:SHOWN]) for text in texts)
     if problems:
         raise bad_files(entry, problems)
+    messages = [f"{path_of(entry, file)}: {texts}" for file, texts in [*left_out.items()][:NAMED]]
     if len(left_out) > NAMED:
-        left_out[NAMED:] = [f"also of {counted(len(left_out) - NAMED, 'more file')}"]
-    for lines_of_file in left_out:
-        emit(event="columns", seq=entry.seq, message=f"lines that are no records: {lines_of_file}")
+        messages.append(f"also of {counted(len(left_out) - NAMED, 'more file')}")
+    for message in messages:
+        emit(event="columns", seq=entry.seq, message=f"lines that are no records: {message}")
     is_record = F.col(NUMBER) > before
     if footers:
         place = F.from_json(F.lit(json.dumps(footers)), "map<string,int>")[F.col(FILE)]

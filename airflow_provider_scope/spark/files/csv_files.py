@@ -20,9 +20,9 @@ from airflow_provider_scope.spark.files.listing import (
     START,
     Problem,
     bad_files,
+    file_paths,
     in_order,
     number_in_file,
-    path_of,
     place_of,
 )
 from airflow_provider_scope.spark.structs import repeated_names
@@ -119,13 +119,12 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
 
 def _records_of_one_header(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
     """Read files that all have the same header, or none."""
-    paths = entry.paths
     options = _reader_options(source.options)
     columns = source.columns or columns_in_files(spark, entry, source.options)
     if source.is_multi_line:
-        return _multi_line_records(spark, entry, columns, source, paths=paths, options=options)
-    unclosed = _records_with_open_quote(spark, entry, options, source)
-    blank = _with_blank_records(spark, paths, options, source, is_alone=len(columns) == 1)
+        return _multi_line_records(spark, entry, source, columns, options)
+    unclosed = _records_with_open_quote(spark, entry, source, options)
+    blank = _with_blank_records(spark, entry, source, options, is_alone=len(columns) == 1)
     if blank and len(columns) == 1:
         raise bad_files(entry, [Problem(file, _BLANK, hint=_BLANK_HINT) for file in blank])
     unsure = sorted(file for file, has_cr in blank.items() if has_cr or file in unclosed)
@@ -133,14 +132,13 @@ def _records_of_one_header(spark: SparkSession, entry: OffsetEntry, source: Sour
         hint = f"set lineSep if its lines end with a carriage return alone; {_NO_QUOTES}"
         raise bad_files(entry, [Problem(file, _BLANK_RECORD, hint=hint) for file in unsure])
     # The parser of whole files leaves none of their lines out.
-    whole = {path_of(entry, file) for file in blank}
+    whole = {*file_paths(entry, blank)}
     pieces = []
     if whole:
-        pieces += _multi_line_records(
-            spark, entry, columns, source, paths=sorted(whole), options=options | _MULTI_LINE
-        )
-    if by_line := [path for path in paths if path not in whole]:
-        rows = _texts(spark, entry, by_line, options, columns, source)
+        files = entry.with_files(whole)
+        pieces += _multi_line_records(spark, files, source, columns, options | _MULTI_LINE)
+    if by_line := [path for path in entry.paths if path not in whole]:
+        rows = _texts(spark, entry.with_files(by_line), source, columns, options)
         pieces.append(_typed(rows, columns, source, unclosed, _OPEN))
     return pieces
 
@@ -189,9 +187,10 @@ def headers_of(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[
     options = {**_reader_options(source.options), "header": "false"}
     lines = _raw_lines(spark, entry.paths, options).where(f"{START} = 0")
     lines = lines.select(FILE, "value", F.monotonically_increasing_id().alias("place"))
+    rows = lines.groupBy(FILE).agg(F.min_by("value", "place").alias("header")).collect()
     paths: dict[str, list[str]] = {}
-    for row in lines.groupBy(FILE).agg(F.min_by("value", "place").alias("header")).collect():
-        paths.setdefault(row.header, []).append(path_of(entry, row[FILE]))
+    for path, row in zip(file_paths(entry, [row[FILE] for row in rows]), rows, strict=True):
+        paths.setdefault(row.header, []).append(path)
 
     def names(alike: Sequence[str]) -> list[str]:
         return columns_in_files(spark, entry.with_files(alike[:1]), source.options).names
@@ -201,7 +200,7 @@ def headers_of(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[
 
 
 def _with_blank_records(
-    spark: SparkSession, paths: Sequence[str], options: dict[str, str], source: Source, *, is_alone: bool
+    spark: SparkSession, entry: OffsetEntry, source: Source, options: dict[str, str], *, is_alone: bool
 ) -> dict[str, bool]:
     r"""Find files with lines that are records, and that Spark leaves out since it takes them for empty.
 
@@ -219,9 +218,9 @@ def _with_blank_records(
     record = f"{blanks}+" if is_alone else f"{blanks}*{_verbatim(separator)}{blanks}*"
     # A wide character has a byte 0, which no line of bytes shows as what it is.
     lines = (
-        _raw_lines(spark, paths, options | _MULTI_LINE)
+        _raw_lines(spark, entry.paths, options | _MULTI_LINE)
         if source.is_wide
-        else text_files.lines_of(spark, paths)
+        else text_files.lines_of(spark, entry.paths)
     )
     pattern = rf"(?:^|{_verbatim(end)}){record}(?:\z|{_verbatim(end)})"
     has_cr = "bool_or(value RLIKE '\\r[^\\r]')" if "linesep" not in options else "false"
@@ -230,7 +229,7 @@ def _with_blank_records(
 
 
 def _records_with_open_quote(
-    spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str], source: Source
+    spark: SparkSession, entry: OffsetEntry, source: Source, options: Mapping[str, str]
 ) -> dict[str, dict[int, str]]:
     """Find records that end inside a quoted field, in files with one on each line: the parser takes them.
 
@@ -251,7 +250,7 @@ def _records_with_open_quote(
     before = csv_edges.lines_before_records(source.options)
     in_file = Window.partitionBy(FILE).orderBy(NUMBER)
     with in_order(spark):
-        lines = _raw_lines(spark, [path_of(entry, file) for file in files], options)
+        lines = _raw_lines(spark, file_paths(entry, files), options)
         lines = lines.select(FILE, "value", (number_in_file() - before).alias(NUMBER)).where(f"{NUMBER} > 0")
         lines = lines.where(f"contains(value, {literal(quotes.quote)})")
         lines = lines.withColumn("after", F.lead("value").over(in_file)).where(quotes.leaves_open("value"))
@@ -286,10 +285,8 @@ def _records_with_open_quote(
 def _multi_line_records(
     spark: SparkSession,
     entry: OffsetEntry,
-    columns: T.StructType,
     source: Source,
-    *,
-    paths: Sequence[str],
+    columns: T.StructType,
     options: Mapping[str, str],
 ) -> list[Records]:
     r"""Read the records of files whose fields may hold line breaks (``multiLine``).
@@ -298,31 +295,32 @@ def _multi_line_records(
     that follows an open quote for one field.
     """
     is_plain = "linesep" not in options and not source.is_wide
-    lines = text_files.lines_of(spark, paths) if is_plain else _raw_lines(spark, paths, options)
+    lines = text_files.lines_of(spark, entry.paths) if is_plain else _raw_lines(spark, entry.paths, options)
     ends = _line_ends(lines, quotes_of(spark, options), options.get("comment", ""))
     if mixed := [file for file, end in ends.items() if is_plain and end.crlf and end.lf]:
         raise bad_files(entry, [Problem(file, _MIXED, hint="set lineSep") for file in mixed])
     if by_cr := [file for file, end in ends.items() if is_plain and end.cr]:
         raise bad_files(entry, [Problem(file, _CR_ALONE, hint=_CR_HINT) for file in by_cr])
-    with_crlf = {path_of(entry, file) for file, end in ends.items() if end.crlf}
-    is_open = {path_of(entry, file) for file, end in ends.items() if end.open}
-    groups: dict[bool, list[str]] = {}
-    for path in paths:
-        groups.setdefault(is_plain and path in with_crlf, []).append(path)
+    with_crlf = {*file_paths(entry, [file for file, end in ends.items() if is_plain and end.crlf])}
+    with_open_end = file_paths(entry, [file for file, end in ends.items() if end.open])
     pieces = []
-    for is_crlf, group in groups.items():
-        reader_options = {**options, "linesep": "\r\n" if is_crlf else "\n"} if is_plain else options
+    for line_end, paths in (("\r\n", with_crlf), ("\n", {*entry.paths} - with_crlf)):
+        part = entry.with_files(paths)
+        if not part.files:
+            continue
+        reader_options = {**options, "linesep": line_end} if is_plain else options
         unclosed = {}
-        if open_files := [path for path in group if path in is_open]:
-            texts = _texts(spark, entry, open_files, reader_options, columns, source)
-            unclosed = _last_records_with_open_quote(entry, texts, columns, source, open_files)
-        rows = _texts(spark, entry, group, reader_options, columns, source)
+        open_part = part.with_files(with_open_end)
+        if open_part.files:
+            texts = _texts(spark, open_part, source, columns, reader_options)
+            unclosed = _last_records_with_open_quote(open_part, source, columns, texts)
+        rows = _texts(spark, part, source, columns, reader_options)
         pieces.append(_typed(rows, columns, source, unclosed, formats.record_of(columns.names)))
     return pieces
 
 
 def _last_records_with_open_quote(
-    entry: OffsetEntry, rows: DataFrame, columns: T.StructType, source: Source, paths: Sequence[str]
+    entry: OffsetEntry, source: Source, columns: T.StructType, rows: DataFrame
 ) -> dict[str, dict[int, str]]:
     """Find the last records of files at whose ends a quote is open: they hold all that follows the quote.
 
@@ -334,7 +332,7 @@ def _last_records_with_open_quote(
     with in_order(rows.sparkSession):
         texts = formats.numbered(rows).select(FILE, NUMBER, text)
         last_records = sorted(texts.groupBy(FILE).agg(last).select(FILE, "last.*").collect())
-    with_open_header = {*paths} - {path_of(entry, row[FILE]) for row in last_records}
+    with_open_header = {*entry.paths} - {*file_paths(entry, [row[FILE] for row in last_records])}
     if with_open_header:
         fault = f"{_NOT_CLOSED} in its header"
         raise bad_files(entry, [Problem(path, fault, hint=_NO_QUOTES) for path in sorted(with_open_header)])
@@ -387,19 +385,18 @@ def _check_header(
             raise bad_files(entry, [Problem(file.path, fault, ",".join(header), _HEADER_HINT, line=1)])
 
 
-def _texts(  # noqa: PLR0917
+def _texts(
     spark: SparkSession,
     entry: OffsetEntry,
-    paths: Sequence[str],
-    options: Mapping[str, str],
-    columns: T.StructType,
     source: Source,
+    columns: T.StructType,
+    options: Mapping[str, str],
 ) -> DataFrame:
     """Read the fields of all records as text, as ``formats.read_records`` does."""
     texts = T.StructType([T.StructField(name, T.StringType()) for name in columns.names])
     has_edges = csv_edges.has_edges(source.options)
     fails_fast = source.fails_fast and not has_edges  # what lies at the edges need not parse
-    rows = formats.read_records(spark, "csv", paths, options, texts, fails_fast=fails_fast)
+    rows = formats.read_records(spark, "csv", entry.paths, options, texts, fails_fast=fails_fast)
     if not has_edges:
         return rows
     return csv_edges.without_edges(entry, rows, columns.names, source.options, _separator(spark, options))

@@ -22,7 +22,7 @@ from airflow_provider_scope.spark.files.listing import (
     UNDECLARED,
     Problem,
     bad_files,
-    path_of,
+    file_paths,
     with_lines,
 )
 from airflow_provider_scope.spark.files.table_types import type_of_texts
@@ -80,15 +80,14 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     exact = _EXACT_INFERRED if source.infers_columns else _EXACT
     if rounded and not _has_only(columns, exact):
         raise bad_files(entry, [Problem(path, _ROUNDED, hint=_ROUNDED_HINT) for path in rounded])
-    problems = _problems(spark, paths, columns, source)
+    problems = _problems(spark, entry, columns, source)
     with_bad_lines = _files_by_lines(spark, entry, problems, source) if source.quarantines else set()
     problems = [problem for problem in problems if problem.file not in with_bad_lines]
     if problems:
         has_lines = source.is_utf8 and not source.is_multi_line
         raise bad_files(entry, with_lines(spark, entry, problems) if has_lines else problems)
-    lines = sorted({path_of(entry, file) for file in with_bad_lines})
-    pieces = [_read_lines(spark, lines, columns, source)] if lines else []
-    if whole := [path for path in paths if path not in lines]:
+    pieces = [_read_lines(spark, sorted(with_bad_lines), columns, source)] if with_bad_lines else []
+    if whole := [path for path in paths if path not in with_bad_lines]:
         rows = rows_of(spark, whole, columns, source)
         pieces.append(_typed(rows, columns, source, has_rounded=bool(rounded)))
     return pieces
@@ -159,9 +158,10 @@ def keys_of(
         .groupBy("file", "name")
         .agg(F.min("place").alias("place"))
     )
+    rows = sorted(named.collect(), key=lambda row: (row.place, row.name))
     names: dict[str, list[str]] = {}
-    for row in sorted(named.collect(), key=lambda row: (row.place, row.name)):
-        names.setdefault(path_of(entry, row.file), []).append(row.name)
+    for path, row in zip(file_paths(entry, [row.file for row in rows]), rows, strict=True):
+        names.setdefault(path, []).append(row.name)
     return names
 
 
@@ -382,13 +382,13 @@ _NOT_INFERRED = (
 
 
 def _problems(
-    spark: SparkSession, paths: Sequence[str], columns: T.StructType, source: Source
+    spark: SparkSession, entry: OffsetEntry, columns: T.StructType, source: Source
 ) -> list[Problem]:
     """Find the files with such a text.
 
     :param columns: Keys beside these, at any depth, are a problem, unless the source leaves them out.
     """
-    lines, text = _value_texts(spark, paths, source)
+    lines, text = _value_texts(spark, entry.paths, source)
     is_utf8 = "value" in lines.columns
     quick = f"({_is_plain(columns, text, source.options)} OR {_is_blank(text)})"
     odd = f"CASE WHEN {quick} THEN NULL ELSE {_problem_sql(columns, text, source)} END"
@@ -396,39 +396,37 @@ def _problems(
         odd = f"CASE WHEN NOT is_valid_utf8(value) THEN {literal(_NOT_UTF8)} ELSE {odd} END"
     # What is wrong with a whole file goes before what is wrong with a record.
     of_file = F.col("wrong").isin(_NOT_UTF8, _SECOND_VALUE)
-    problems = (
+    rows = (
         lines.select("file", F.expr(odd).alias("wrong"), F.expr(f"left({text}, {SHOWN})").alias("line"))
         .where("wrong IS NOT NULL")
         .groupBy("file")
         .agg(F.max_by(F.struct("wrong", "line"), of_file).alias("first"))
         .select("file", "first.wrong", "first.line")
+        .collect()
     )
     hints = (
         {**_HINTS, UNDECLARED: _NOT_INFERRED} if source.infers_columns or source.columns is None else _HINTS
     )
     return [
-        Problem(row.file, row.wrong, row.line, next((hints[s] for s in hints if row.wrong.startswith(s)), ""))
-        for row in problems.collect()
+        Problem(path, row.wrong, row.line, next((hints[s] for s in hints if row.wrong.startswith(s)), ""))
+        for path, row in zip(file_paths(entry, [row.file for row in rows]), rows, strict=True)
     ]
 
 
 def _files_by_lines(
     spark: SparkSession, entry: OffsetEntry, problems: Sequence[Problem], source: Source
 ) -> set[str]:
-    """Find the files, as problems name them, of which only records are wrong and each line is one record.
+    """Find the files of which only records are wrong and each line is one record.
 
     Of files without problems, what does not fit may be rescued: then they are among them.
     """
-    files = {problem.file for problem in problems}
-    if source.rescued_from:
-        files |= {*entry.paths} - {path_of(entry, file) for file in files}
+    files = {*entry.paths} if source.rescued_from else {problem.file for problem in problems}
     files -= {problem.file for problem in problems if problem.fault in (_NOT_UTF8, _SECOND_VALUE)}
     if not files or source.is_multi_line or not source.is_utf8 or _lax(source.options):
         return set()
-    lines, text = _value_texts(spark, [path_of(entry, file) for file in files], source)
+    lines, text = _value_texts(spark, sorted(files), source)
     arrays = lines.where(f"{text} RLIKE {literal(_ARRAY)}").select("file").distinct()
-    with_arrays = {path_of(entry, row.file) for row in arrays.collect()}
-    return {file for file in files if path_of(entry, file) not in with_arrays}
+    return files - {*file_paths(entry, [row.file for row in arrays.collect()])}
 
 
 def _problem_sql(columns: T.StructType, text: str, source: Source) -> str:

@@ -28,7 +28,7 @@ from airflow_provider_scope.spark.session import TOO_MANY_FIELDS, short_cause, w
 from airflow_provider_scope.sql import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.plan import Plan
-    from airflow_provider_scope.values import FileEntry
 
 
 AVRO_READER = "org.apache.spark.sql.avro.AvroFileFormat"
@@ -270,7 +269,9 @@ def bad_files(entry: OffsetEntry, problems: Sequence[Problem], *, may_be_more: b
 
     :param may_be_more: Whether the reading stopped at the first of them, so that others were not looked at.
     """
-    messages = [f"{path_of(entry, problem.file)}: {problem.message()}" for problem in problems[:NAMED]]
+    paths = file_paths(entry, [problem.file for problem in problems])
+    problems = [replace(problem, file=path) for problem, path in zip(problems, paths, strict=True)]
+    messages = [f"{problem.file}: {problem.message()}" for problem in problems[:NAMED]]
     more = f"; and {len(problems) - NAMED} more files" if len(problems) > NAMED else ""
     hint = next((problem.hint for problem in problems if problem.hint), "")
     count = len(entry.files)
@@ -280,7 +281,7 @@ def bad_files(entry: OffsetEntry, problems: Sequence[Problem], *, may_be_more: b
         if may_be_more:
             subject = f"At least {subject}"
     error = BadFileError(f"{subject} cannot be loaded: {'; '.join(messages)}{more}.", kept=KEPT, do=hint)
-    error.files = {path_of(entry, problem.file): (problem.fault, problem.details()) for problem in problems}
+    error.files = {problem.file: (problem.fault, problem.details()) for problem in problems}
     return error
 
 
@@ -374,14 +375,15 @@ def unreadable_footers(
     return bad_files(entry, problems)
 
 
+def file_paths(entry: OffsetEntry, files: Iterable[str]) -> list[str]:
+    """Find the paths of files as the batch has them: Java writes ``file:/x``."""
+    paths_by_key = {same_key(path): path for path in entry.paths}
+    return [paths_by_key.get(same_key(file), file) for file in files]
+
+
 def path_of(entry: OffsetEntry, file: str) -> str:
-    """Find the path of a file as the batch has it: Java writes ``file:/x``."""
-    return _paths_by_key(entry.files).get(same_key(file), file)
-
-
-@functools.lru_cache(maxsize=2)
-def _paths_by_key(files: tuple[FileEntry, ...]) -> dict[str, str]:
-    return {same_key(file.path): file.path for file in files}
+    """Find the path of one file; see ``file_paths``, which looks through the batch once for many."""
+    return file_paths(entry, [file])[0]
 
 
 def place_of(entry: OffsetEntry, file: str | None) -> str:

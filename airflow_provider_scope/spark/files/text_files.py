@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.spark.files import listing
 from airflow_provider_scope.spark.files.formats import Check, Records, by_options
-from airflow_provider_scope.spark.files.listing import FILE, SHOWN, Problem, bad_files, path_of, with_lines
+from airflow_provider_scope.spark.files.listing import FILE, SHOWN, Problem, bad_files, file_paths, with_lines
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def check_bytes(spark: SparkSession, entry: OffsetEntry, source: Source, suspect
         else:
             # Other encodings cannot be read by lines here; in them, a replacement character as such is rare.
             fault = f"it has bytes that are not {alike.encoding}"
-            files = [file for file in suspects if path_of(entry, file) in part.paths]
+            files = part.with_files(file_paths(entry, suspects)).paths
             problems = [Problem(file, fault, hint=_ENCODING_HINT) for file in files]
         if problems:
             raise bad_files(part, problems if alike.is_multi_line else with_lines(spark, part, problems))
