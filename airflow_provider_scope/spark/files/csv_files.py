@@ -132,7 +132,7 @@ def _records_of_one_header(spark: SparkSession, entry: OffsetEntry, source: Sour
         hint = f"set lineSep if its lines end with a carriage return alone; {_NO_QUOTES}"
         raise bad_files(entry, [Problem(file, _BLANK_RECORD, hint=hint) for file in unsure])
     # The parser of whole files leaves none of their lines out.
-    whole = {*file_paths(entry, blank)}
+    whole = {*file_paths(entry, blank).values()}
     pieces = []
     if whole:
         files = entry.with_files(whole)
@@ -188,9 +188,10 @@ def headers_of(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[
     lines = _raw_lines(spark, entry.paths, options).where(f"{START} = 0")
     lines = lines.select(FILE, "value", F.monotonically_increasing_id().alias("place"))
     rows = lines.groupBy(FILE).agg(F.min_by("value", "place").alias("header")).collect()
+    paths_of_files = file_paths(entry, [row[FILE] for row in rows])
     paths: dict[str, list[str]] = {}
-    for path, row in zip(file_paths(entry, [row[FILE] for row in rows]), rows, strict=True):
-        paths.setdefault(row.header, []).append(path)
+    for row in rows:
+        paths.setdefault(row.header, []).append(paths_of_files[row[FILE]])
 
     def names(alike: Sequence[str]) -> list[str]:
         return columns_in_files(spark, entry.with_files(alike[:1]), source.options).names
@@ -250,7 +251,7 @@ def _records_with_open_quote(
     before = csv_edges.lines_before_records(source.options)
     in_file = Window.partitionBy(FILE).orderBy(NUMBER)
     with in_order(spark):
-        lines = _raw_lines(spark, file_paths(entry, files), options)
+        lines = _raw_lines(spark, [*file_paths(entry, files).values()], options)
         lines = lines.select(FILE, "value", (number_in_file() - before).alias(NUMBER)).where(f"{NUMBER} > 0")
         lines = lines.where(f"contains(value, {literal(quotes.quote)})")
         lines = lines.withColumn("after", F.lead("value").over(in_file)).where(quotes.leaves_open("value"))
@@ -301,11 +302,12 @@ def _multi_line_records(
         raise bad_files(entry, [Problem(file, _MIXED, hint="set lineSep") for file in mixed])
     if by_cr := [file for file, end in ends.items() if is_plain and end.cr]:
         raise bad_files(entry, [Problem(file, _CR_ALONE, hint=_CR_HINT) for file in by_cr])
-    with_crlf = {*file_paths(entry, [file for file, end in ends.items() if is_plain and end.crlf])}
-    with_open_end = file_paths(entry, [file for file, end in ends.items() if end.open])
+    paths = file_paths(entry, ends)
+    with_crlf = {paths[file] for file, end in ends.items() if is_plain and end.crlf}
+    with_open_end = {paths[file] for file, end in ends.items() if end.open}
     pieces = []
-    for line_end, paths in (("\r\n", with_crlf), ("\n", {*entry.paths} - with_crlf)):
-        part = entry.with_files(paths)
+    for line_end, alike in (("\r\n", with_crlf), ("\n", {*entry.paths} - with_crlf)):
+        part = entry.with_files(alike)
         if not part.files:
             continue
         reader_options = {**options, "linesep": line_end} if is_plain else options
@@ -332,7 +334,7 @@ def _last_records_with_open_quote(
     with in_order(rows.sparkSession):
         texts = formats.numbered(rows).select(FILE, NUMBER, text)
         last_records = sorted(texts.groupBy(FILE).agg(last).select(FILE, "last.*").collect())
-    with_open_header = {*entry.paths} - {*file_paths(entry, [row[FILE] for row in last_records])}
+    with_open_header = {*entry.paths} - {*file_paths(entry, [row[FILE] for row in last_records]).values()}
     if with_open_header:
         fault = f"{_NOT_CLOSED} in its header"
         raise bad_files(entry, [Problem(path, fault, hint=_NO_QUOTES) for path in sorted(with_open_header)])

@@ -159,9 +159,10 @@ def keys_of(
         .agg(F.min("place").alias("place"))
     )
     rows = sorted(named.collect(), key=lambda row: (row.place, row.name))
+    paths = file_paths(entry, [row.file for row in rows])
     names: dict[str, list[str]] = {}
-    for path, row in zip(file_paths(entry, [row.file for row in rows]), rows, strict=True):
-        names.setdefault(path, []).append(row.name)
+    for row in rows:
+        names.setdefault(paths[row.file], []).append(row.name)
     return names
 
 
@@ -407,9 +408,15 @@ def _problems(
     hints = (
         {**_HINTS, UNDECLARED: _NOT_INFERRED} if source.infers_columns or source.columns is None else _HINTS
     )
+    paths = file_paths(entry, [row.file for row in rows])
     return [
-        Problem(path, row.wrong, row.line, next((hints[s] for s in hints if row.wrong.startswith(s)), ""))
-        for path, row in zip(file_paths(entry, [row.file for row in rows]), rows, strict=True)
+        Problem(
+            paths[row.file],
+            row.wrong,
+            row.line,
+            next((hints[beginning] for beginning in hints if row.wrong.startswith(beginning)), ""),
+        )
+        for row in rows
     ]
 
 
@@ -426,7 +433,7 @@ def _files_by_lines(
         return set()
     lines, text = _value_texts(spark, sorted(files), source)
     arrays = lines.where(f"{text} RLIKE {literal(_ARRAY)}").select("file").distinct()
-    return files - {*file_paths(entry, [row.file for row in arrays.collect()])}
+    return files - {*file_paths(entry, [row.file for row in arrays.collect()]).values()}
 
 
 def _problem_sql(columns: T.StructType, text: str, source: Source) -> str:

@@ -270,7 +270,7 @@ def bad_files(entry: OffsetEntry, problems: Sequence[Problem], *, may_be_more: b
     :param may_be_more: Whether the reading stopped at the first of them, so that others were not looked at.
     """
     paths = file_paths(entry, [problem.file for problem in problems])
-    problems = [replace(problem, file=path) for problem, path in zip(problems, paths, strict=True)]
+    problems = [replace(problem, file=paths[problem.file]) for problem in problems]
     messages = [f"{problem.file}: {problem.message()}" for problem in problems[:NAMED]]
     more = f"; and {len(problems) - NAMED} more files" if len(problems) > NAMED else ""
     hint = next((problem.hint for problem in problems if problem.hint), "")
@@ -375,15 +375,15 @@ def unreadable_footers(
     return bad_files(entry, problems)
 
 
-def file_paths(entry: OffsetEntry, files: Iterable[str]) -> list[str]:
-    """Find the paths of files as the batch has them: Java writes ``file:/x``."""
+def file_paths(entry: OffsetEntry, files: Iterable[str]) -> dict[str, str]:
+    """Find the path of each file as the batch has it: Java writes ``file:/x``."""
     paths_by_key = {same_key(path): path for path in entry.paths}
-    return [paths_by_key.get(same_key(file), file) for file in files]
+    return {file: paths_by_key.get(same_key(file), file) for file in files}
 
 
 def path_of(entry: OffsetEntry, file: str) -> str:
     """Find the path of one file; see ``file_paths``, which looks through the batch once for many."""
-    return file_paths(entry, [file])[0]
+    return file_paths(entry, [file])[file]
 
 
 def place_of(entry: OffsetEntry, file: str | None) -> str:

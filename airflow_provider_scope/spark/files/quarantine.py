@@ -38,8 +38,8 @@ from airflow_provider_scope.spark.files.listing import (
     KEPT,
     SHOWN,
     NoColumnsError,
+    file_paths,
     in_order,
-    path_of,
     place_of,
     union,
 )
@@ -223,7 +223,7 @@ def sorted_out(block: ExitStack, spark: SparkSession, plan: Plan, entry: OffsetE
     if judged is not None:
         data, counts = judged
         records = _quarantined(counts)
-        spelled = {file: path_of(remaining, file) for file, rule in counts if rule is not None}
+        spelled = file_paths(remaining, [file for file, rule in counts if rule is not None])
         lost = spelled.keys() - {file for file, rule in counts if rule is None}
         bad_files.update({spelled[file]: (NOTHING_GOOD, _LISTED) for file in sorted(lost)})
         pairs = ", ".join(f"{literal(file)}, {literal(path)}" for file, path in spelled.items())
@@ -233,7 +233,7 @@ def sorted_out(block: ExitStack, spark: SparkSession, plan: Plan, entry: OffsetE
         good = data.where(is_good).drop(RULE, VALUE, RAW, NUMBER)
         for name in plan.rescued:
             rescued = _most_rescued(good)
-            paths = {file: path_of(remaining, file) for file, _ in counts} if rescued else {}
+            paths = file_paths(remaining, [file for file, _ in counts]) if rescued else {}
             good = good.withColumn(name, F.expr(_with_path(paths))).drop(RESCUED)
     elif source.columns:
         columns = without_lengths(source.columns)

@@ -62,7 +62,7 @@ def check_bytes(spark: SparkSession, entry: OffsetEntry, source: Source, suspect
         else:
             # Other encodings cannot be read by lines here; in them, a replacement character as such is rare.
             fault = f"it has bytes that are not {alike.encoding}"
-            files = part.with_files(file_paths(entry, suspects)).paths
+            files = part.with_files(file_paths(entry, suspects).values()).paths
             problems = [Problem(file, fault, hint=_ENCODING_HINT) for file in files]
         if problems:
             raise bad_files(part, problems if alike.is_multi_line else with_lines(spark, part, problems))
