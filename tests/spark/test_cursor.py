@@ -524,7 +524,14 @@ def test_decimals_of_all_38_digits_are_told_apart(source: Source, func: str, mor
     assert sorted(row for (row,) in pipe.rows("id")) == sorted([*wanted, 10, 11])
 
 
-@pytest.mark.slow
+def test_a_row_without_a_value_fails_the_load_before_its_first_batch(source: Source) -> None:
+    source.add(n=[1, None, 2], id=[0, 1, 2])
+    pipe = source.pipe(max_rows_per_batch=1)
+    with pytest.raises(CursorError, match="1 row has no value"):
+        pipe.run()
+    assert not DeltaTable.is_deltatable(str(pipe.table))
+
+
 def test_rows_without_a_value_come_once_with_each_load_of_many_batches(source: Source) -> None:
     source.add(n=[2.0, None, 1.0, float("nan")], id=[*range(4)])
     pipe = source.pipe(max_rows_per_batch=1, on_cursor_value_missing="include")
