@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_provider_scope import validation
@@ -106,26 +106,29 @@ def from_dbt_scope(
     profile = profile or {}
     _check_keys("config", config, _CONFIG)
     _check_keys("profile", profile, _PROFILE)
+    validation.text("sql", sql)
     if validation.is_deferred(sql):
         raise validation.bad(
             "sql", sql[:60], "SQL without Jinja", "take it from dbt's folder target/compiled"
         )
-    _check_trigger(config.get("trigger"))
+    # The model's value takes precedence over the profile's.
+    values = _present(**{**profile, **_present(**config)})
+    _check_trigger(values.get("trigger"))
     arguments: dict[str, Any] = {
-        "delta_location": _location(config, profile),
-        "source": _source(config, profile),
+        "delta_location": _location(values),
+        "source": _source(values),
         "sql": sql.strip().rstrip(";").rstrip(),
         "sql_dialect": "scope",
-        "table": _table(config),
-        "write": _write(config),
-        "engine": _engine(config, profile),
+        "table": _table(values),
+        "write": _write(values),
+        "engine": _engine(values),
         "checkpoint": _present(
-            compaction_interval=config.get("source_compaction_interval"),
-            retention_files=config.get("source_retention_files"),
+            compaction_interval=values.get("source_compaction_interval"),
+            retention_files=values.get("source_retention_files"),
         ),
     }
     arguments |= _present(
-        full_refresh=config.get("full_refresh") or None, poll_interval=profile.get("poll_interval_seconds")
+        full_refresh=values.get("full_refresh") or None, poll_interval=values.get("poll_interval_seconds")
     )
     ingest_from({**dict.fromkeys(ARGUMENTS), **{k: v for k, v in arguments.items() if k in ARGUMENTS}})
     return arguments
@@ -173,53 +176,48 @@ def _present(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _first(config: Mapping[str, Any], profile: Mapping[str, Any], key: str) -> Any:
-    value = config.get(key)
-    return profile.get(key) if value is None else value
+def _location(values: Mapping[str, Any]) -> str:
+    location = values.get("delta_location")
+    if location:
+        return str(location)
+    table = values.get("alias")
+    if not table:
+        raise validation.bad("delta_location", location, "a location, or alias, the table's name")
+    account, container = _needed(values, "storage_account"), _needed(values, "container")
+    base = str(values.get("delta_base_path", "delta")).strip("/")
+    folder = f"{base}/{table}" if base else str(table)
+    return f"abfss://{container}@{account}.dfs.core.windows.net/{folder}"
 
 
-def _needed(profile: Mapping[str, Any], key: str, why: str) -> str:
-    value = profile.get(key)
+def _needed(values: Mapping[str, Any], key: str) -> str:
+    value = values.get(key)
     if not isinstance(value, str) or not value:
+        why = "without delta_location, the table's location is derived from the profile"
         raise validation.bad(f"profile[{key!r}]", value, "text that is not empty", f"add it: {why}")
     return value
 
 
-def _location(config: Mapping[str, Any], profile: Mapping[str, Any]) -> str:
-    location = config.get("delta_location")
-    if location:
-        return str(location)
-    table = config.get("alias")
-    if not table:
-        raise validation.bad("delta_location", location, "a location, or alias, the table's name")
-    why = "without delta_location, the table's location is derived from the profile"
-    container, account = _needed(profile, "container", why), _needed(profile, "storage_account", why)
-    base = str(profile.get("delta_base_path", "delta")).strip("/")
-    return f"abfss://{container}@{account}.dfs.core.windows.net/{base}/{table}"
-
-
-def _source(config: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, Any]:
-    extract = _columns("extract_columns", config.get("extract_columns"))
+def _source(values: Mapping[str, Any]) -> dict[str, Any]:
+    extract = _columns(values, "extract_columns")
     columns = {name: kind for name, kind in extract.items() if name.lower() not in VIRTUAL_COLUMNS}
-    roots = config.get("source_roots")
-    account = _first(config, profile, "adls_gen1_account")
+    roots = validation.each_of(validation.texts("source_roots", values.get("source_roots")))
     return {
-        "roots": [_root(root, account) for root in ([roots] if isinstance(roots, str) else roots or [])],
+        "roots": [_root(root, values.get("adls_gen1_account")) for root in roots],
         **_present(
-            patterns=config.get("source_patterns"),
+            patterns=values.get("source_patterns"),
             columns=columns or None,
-            max_files_per_trigger=_first(config, profile, "max_files_per_trigger"),
-            max_bytes_per_trigger=_first(config, profile, "max_bytes_per_trigger"),
-            safety_buffer_seconds=config.get("safety_buffer_seconds"),
-            starting_timestamp=config.get("starting_timestamp"),
+            max_files_per_trigger=values.get("max_files_per_trigger"),
+            max_bytes_per_trigger=values.get("max_bytes_per_trigger"),
+            safety_buffer_seconds=values.get("safety_buffer_seconds"),
+            starting_timestamp=values.get("starting_timestamp"),
         ),
     }
 
 
 def _root(root: str, account: Any) -> str:
-    if "://" in root or validation.is_deferred(root):
+    if "://" in root or (validation.is_deferred(root) and not root.startswith("/")):
         return root
-    if not account:
+    if not isinstance(account, str) or not account:
         raise validation.bad(
             "profile['adls_gen1_account']", account, "the account of the source's folders", "add it"
         )
@@ -227,9 +225,12 @@ def _root(root: str, account: Any) -> str:
     return f"adl://{host}/{root.strip('/')}"
 
 
-def _columns(argument: str, columns: Any) -> dict[str, str]:
+def _columns(values: Mapping[str, Any], argument: str) -> dict[str, str]:
+    columns = values.get(argument, ())
+    if not isinstance(columns, Sequence):
+        raise validation.bad(argument, columns, "a list of columns")
     types: dict[str, str] = {}
-    for column in columns or ():
+    for column in columns:
         if not isinstance(column, Mapping) or not isinstance(column.get("name"), str):
             raise validation.bad(argument, column, "columns as {'name': …, 'type': …}")
         _check_keys(argument, column, {"name", "type"})
@@ -239,47 +240,45 @@ def _columns(argument: str, columns: Any) -> dict[str, str]:
     return types
 
 
-def _table(config: Mapping[str, Any]) -> dict[str, Any]:
-    partitions = config.get("partition_by")
-    settings = config.get("scope_settings") or {}
-    validation.mapping("scope_settings", settings)
+def _table(values: Mapping[str, Any]) -> dict[str, Any]:
+    partitions = values.get("partition_by")
+    settings = validation.mapping("scope_settings", values.get("scope_settings")) or {}
     return _present(
-        columns=_columns("delta_table_columns", config.get("delta_table_columns")) or None,
+        columns=_columns(values, "delta_table_columns") or None,
         partition_by=[partitions] if isinstance(partitions, str) else partitions,
         # dbt-scope writes Python's True, which is no value of a property.
         properties={k: str(v).lower() if isinstance(v, bool) else v for k, v in settings.items()} or None,
     )
 
 
-def _write(config: Mapping[str, Any]) -> str:
-    kinds = {"incremental": "append", "table": "replace"}
-    kind = config.get("materialized", "incremental")
-    validation.one_of("materialized", kind, tuple(kinds))
+def _write(values: Mapping[str, Any]) -> str:
     # Both append: dbt-scope cuts batches by files, whatever the strategy says.
-    validation.one_of(
-        "incremental_strategy", config.get("incremental_strategy", "append"), ("append", "microbatch")
-    )
-    return kinds[kind]
+    strategy = values.get("incremental_strategy", "append")
+    validation.one_of("incremental_strategy", strategy, ("append", "microbatch"))
+    writes = {"incremental": "append", "table": "replace"}
+    return writes[validation.one_of("materialized", values.get("materialized", "incremental"), (*writes,))]
 
 
-def _engine(config: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, Any]:
-    previews = _first(config, profile, "scope_feature_previews")
-    condition = _first(config, profile, "delta_lake_commit_condition")
+def _engine(values: Mapping[str, Any]) -> dict[str, Any]:
+    previews = values.get("scope_feature_previews")
+    if isinstance(previews, str):
+        previews = [preview.strip() for preview in previews.split(",")] if previews else None
+    condition = values.get("delta_lake_commit_condition")
     if condition is not None:
         validation.one_of("delta_lake_commit_condition", condition, COMMIT_CONDITIONS)
     settings = _present(
         DeltaLakeCommitCondition=condition,
-        MaxFileCountPerOutputFileSet=_first(config, profile, "max_file_count_per_output_file_set"),
+        MaxFileCountPerOutputFileSet=values.get("max_file_count_per_output_file_set"),
     )
     return {
         # It tells the engine from Spark's, so it is there even if it is the default.
         "scope_conn_id": "adla_scope_default",
         **_present(
-            au=_first(config, profile, "au"),
-            priority=_first(config, profile, "priority"),
-            job_tag=config.get("job_tag") or config.get("alias"),
-            job_timeout_seconds=_first(config, profile, "job_timeout_seconds"),
-            feature_previews=previews.split(",") if isinstance(previews, str) and previews else None,
+            au=values.get("au"),
+            priority=values.get("priority"),
+            job_tag=values.get("job_tag") or values.get("alias"),
+            job_timeout_seconds=values.get("job_timeout_seconds"),
+            feature_previews=previews,
             settings=settings or None,
         ),
     }

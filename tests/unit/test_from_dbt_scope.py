@@ -141,6 +141,32 @@ def test_what_a_model_leaves_out_comes_from_the_profile_or_is_left_to_the_operat
     }
 
 
+@pytest.mark.parametrize(
+    ("base", "folder"), [(None, "delta/servers"), ("", "servers"), ("/a/b/", "a/b/servers")]
+)
+def test_an_empty_base_path_is_no_folder_of_the_location(base, folder):
+    config = {**CONFIG, "delta_location": None, "alias": "servers"}
+
+    arguments = from_dbt_scope(config, SQL, {**PROFILE, "delta_base_path": base})
+
+    assert arguments["delta_location"] == f"abfss://ctr@acct.dfs.core.windows.net/{folder}"
+
+
+def test_a_root_that_a_template_ends_has_its_account_too():
+    roots = ["/local/{{ ds }}", "{{ var.value.root }}"]
+
+    source = from_dbt_scope({**CONFIG, "source_roots": roots}, SQL, PROFILE)["source"]
+
+    assert source["roots"] == ["adl://acme.azuredatalakestore.net/local/{{ ds }}", "{{ var.value.root }}"]
+
+
+@pytest.mark.parametrize("previews", ["A:on, B:off", ["A:on", "B:off"]])
+def test_each_preview_is_turned_on_by_its_name(previews):
+    engine = from_dbt_scope({**CONFIG, "scope_feature_previews": previews}, SQL, PROFILE)["engine"]
+
+    assert engine["feature_previews"] == ["A:on", "B:off"]
+
+
 def test_a_model_that_is_always_refreshed_stays_so():
     assert from_dbt_scope({**CONFIG, "full_refresh": True}, SQL, PROFILE)["full_refresh"] is True
     assert "full_refresh" not in from_dbt_scope({**CONFIG, "full_refresh": False}, SQL, PROFILE)
@@ -165,6 +191,9 @@ def test_the_model_and_the_profile_stay_as_they_are():
         ({}, {"adls_account": "x"}, "profile has keys that are not dbt-scope's.*: adls_account"),
         ({"extract_columns": [{"name": "a", "kind": "x"}]}, {}, "extract_columns has keys .*: kind"),
         ({"extract_columns": ["a"]}, {}, "extract_columns='a'"),
+        ({"extract_columns": 5}, {}, "extract_columns=5"),
+        ({"source_roots": [5]}, {}, "source_roots=5"),
+        ({}, {"adls_gen1_account": 5}, r"profile\['adls_gen1_account'\]=5"),
         ({"delta_table_columns": [{"name": "a"}, {"name": "a"}]}, {}, "expected each column once"),
         ({"materialized": "view"}, {}, "materialized='view'"),
         ({"incremental_strategy": "merge"}, {}, "incremental_strategy='merge'"),
