@@ -286,9 +286,16 @@ def _moment(text: str) -> datetime:
     return datetime.strptime(f"{text[:-1]}000+0000", "%Y%m%dT%H%M%S%f%z")
 
 
+_LAST_MS = 253_402_300_799_999
+"""The last moment of the year 9999: ``datetime`` knows none after it."""
+
+
 def iso_time(milliseconds: int) -> str:
-    """Format a time as ISO-8601 with microseconds and offset, as dbt-scope writes it."""
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    """Format a time as ISO-8601 with microseconds and offset, as dbt-scope writes it.
+
+    A time after the year 9999, which a storage may give for a file, is the end of that year.
+    """
+    moment = datetime.fromtimestamp(min(milliseconds, _LAST_MS) / 1000, UTC)
     return moment.isoformat(timespec="microseconds")
 
 

@@ -41,6 +41,19 @@ def test_sums_leave_out_abandoned_batches_and_rows_are_unknown_if_those_of_one_a
 # ---- nothing loaded ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("modified_ms", [253_402_300_799_999, 10**15])
+def test_a_file_that_is_dated_after_the_last_year_fails_no_report(modified_ms: int) -> None:
+    file = a_file("future.csv", modified_ms)
+    report = a_report(listed=1, matched=1, newest=file, safety_buffer_seconds=60)
+
+    report.left_out.hold("too young", file)
+
+    assert report.why_nothing() == (
+        "0 new files: the newest of 1 files in file:///in is future.csv (9999-12-31T23:59:59Z); "
+        "1 held back by safety_buffer_seconds=60 (taken from 9999-12-31T23:59:59Z on)"
+    )
+
+
 @pytest.mark.parametrize(
     ("report", "expected"),
     [
