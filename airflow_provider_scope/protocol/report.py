@@ -15,7 +15,7 @@ from airflow_provider_scope.protocol.seen import Tally
 from airflow_provider_scope.values import FileEntry, base_name, counted, iso_time, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_provider_scope.expectations import RuleCount
     from airflow_provider_scope.protocol.bad_records import Quarantined
@@ -119,18 +119,12 @@ class RunReport:
     @property
     def rescued(self) -> Counter[str]:
         """Keys and columns -> records of the committed batches with a value of it that was rescued."""
-        totals: Counter[str] = Counter()
-        for batch in self.batches:
-            totals.update(batch.record.rescued)
-        return totals
+        return _sum(item for batch in self.batches for item in batch.record.rescued.items())
 
     @property
     def changes(self) -> Counter[str]:
         """Rows that row-level writes inserted, updated, deleted, …, in this order."""
-        totals: Counter[str] = Counter()
-        for batch in self.batches:
-            totals.update(batch.record.changes)
-        return totals
+        return _sum(item for batch in self.batches for item in batch.record.changes.items())
 
     @property
     def warning_texts(self) -> list[str]:
@@ -167,7 +161,10 @@ class RunReport:
             patterns = "".join(f" {_short(pattern)}" for pattern in self.patterns)
             files = f"the {self.listed:,} files in {where}{examples}"
             return f"0 files: none of {files} matches the patterns{patterns}"
-        newest = f"the newest of {self.matched:,} files in {where} is {_name(self.newest)}"
+        name = "unknown"
+        if self.newest:
+            name = f"{printable(base_name(self.newest.path))} ({iso_time(self.newest.modified_ms)[:19]}Z)"
+        newest = f"the newest of {self.matched:,} files in {where} is {name}"
         parts = []
         if self.already_loaded:
             parts.append(f"{self.already_loaded:,} were loaded before")
@@ -198,11 +195,7 @@ class RunReport:
 
     def text(self) -> str:
         """Write the report as a readable table."""
-        lines: list[str] = []
-        if self.batches:
-            lines += self._table()
-        else:
-            lines.append(self.why_nothing())
+        lines = self._table() if self.batches else [self.why_nothing()]
         if self.quarantined:
             lines.append(f"quarantined: {bad_records.text(self.quarantined)}")
             lines += [f"    {line}" for line in bad_records.rule_lines(self.quarantined)]
@@ -298,8 +291,21 @@ class RunReport:
         return {
             "quarantined": _most(self.quarantined, at_most),
             "warned": _most_warned(self.warned, at_most),
-            "rescued": {key[:NAME_LENGTH]: count for key, count in self.rescued.most_common(at_most)},
+            "rescued": dict(_sum_by_short_name(self.rescued.most_common(at_most))),
         }
+
+
+def _sum(counts: Iterable[tuple[str, int]]) -> Counter[str]:
+    """Add the counts of each name, in the order in which the names come first."""
+    totals: Counter[str] = Counter()
+    for name, count in counts:
+        totals[name] += count
+    return totals
+
+
+def _sum_by_short_name(counts: Iterable[tuple[str, int]]) -> Counter[str]:
+    """Cut names for XCom: those that begin alike count together."""
+    return _sum((name[:NAME_LENGTH], count) for name, count in counts)
 
 
 def _drop_names(names: dict[str, list[str]], excess: int) -> None:
@@ -346,13 +352,10 @@ def _most(quarantined: Mapping[str, Quarantined], at_most: int) -> dict[str, dic
     most = counts.most_common(at_most)
     value: dict[str, dict[str, Any]] = {}
     for unit, bad in quarantined.items():
-        rules = {rule[:NAME_LENGTH]: count for (of, rule), count in most if of == unit}
-        other_count = bad.count - sum(count for (of, _), count in most if of == unit)
-        value[unit] = {
-            "count": bad.count,
-            "out_of": bad.out_of,
-            "rules": {**rules, "other rules": other_count} if other_count else rules,
-        }
+        rules = _sum_by_short_name((rule, count) for (of, rule), count in most if of == unit)
+        if other_count := bad.count - rules.total():
+            rules["other rules"] += other_count
+        value[unit] = {"count": bad.count, "out_of": bad.out_of, "rules": dict(rules)}
     return value
 
 
@@ -373,9 +376,7 @@ def _number(rows: int | None) -> str:
 def _note(batch: BatchReport) -> str:
     notes = [batch.slice_text] if batch.slice_text else []
     if batch.record.abandoned:
-        notes.append(
-            "abandoned: it counts as new" if batch.slice_text else "abandoned: its files count as new"
-        )
+        notes.append(f"abandoned: {'it counts' if batch.slice_text else 'its files count'} as new")
     elif batch.already_there:
         notes.append("was in the table already; recorded now")
     return "  " + "; ".join(notes) if notes else ""
@@ -383,12 +384,6 @@ def _note(batch: BatchReport) -> str:
 
 def _short(pattern: str) -> str:
     return pattern if len(pattern) <= PATTERN_LENGTH else pattern[:PATTERN_LENGTH] + "…"
-
-
-def _name(file: FileEntry | None) -> str:
-    if file is None:
-        return "unknown"
-    return f"{printable(base_name(file.path))} ({iso_time(file.modified_ms)[:19]}Z)"
 
 
 def check_loadable(report: RunReport, table: str, *, fail_on_empty: bool, would_empty: bool) -> None:

@@ -364,3 +364,14 @@ def test_the_limit_that_a_batch_exceeds_is_told_as_it_was_written(
     }
 
     assert bad_records.exceeded(counts, most, share) == limit
+
+
+def test_names_that_begin_alike_count_together_in_xcom() -> None:
+    long = "x" * 100
+    rules = {"rows": Quarantined(9, {f"{long}1": 2, f"{long}2": 3})}
+    batch = a_batch(0, quarantined=rules, rescued={f"{long}1": 4, f"{long}2": 5})
+
+    value = a_report(batches=[batch]).to_xcom()
+
+    assert value["quarantined"]["rows"]["rules"] == {long: 5}
+    assert value["rescued"] == {long: 9}
