@@ -301,7 +301,7 @@ def _show_dbt_scope(state: DbtScopeState) -> None:
     watermark = state.watermark
     time = watermark.modified_time or "has no time"
     say(f"dbt-scope's newest batch is {watermark.batch_id}, its watermark {time}")
-    listed_batches = watermark.batch_id + 1 - len(state.missing)
+    listed_batches = len(state.batches)
     say(
         f"sources/ lists {counted(len(state.files), 'file')}, from {listed_batches:,} of "
         f"{counted(watermark.batch_id + 1, 'batch', 'batches')}"

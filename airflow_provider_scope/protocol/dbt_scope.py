@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,6 +43,10 @@ _COLUMNS = ("path", "modificationTime", "batchId", "uri", "size")
 _AT_ONCE = 65_536
 """Rows that are turned into Python values together."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LARGEST = 2**63 - 1
+"""The largest number that a list of loaded files can hold."""
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+"""JSON can hold one, and UTF-8 cannot: no storage has a file of such a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,9 @@ class DbtScopeState:
     """Batches of which ``sources/`` tells the files."""
 
     @property
-    def missing(self) -> list[int]:
-        """Batches of which it does not."""
-        return sorted(set(range(self.watermark.batch_id + 1)) - self.batches)
+    def missing(self) -> int:
+        """How many batches it does not."""
+        return self.watermark.batch_id + 1 - len(self.batches)
 
     @property
     def loaded(self) -> pa.Table:
@@ -101,69 +106,73 @@ def read_state(storage: Storage, location: str, store: str) -> DbtScopeState | N
     :raises CheckpointVersionError: A full refresh of dbt-scope is going on, or has died.
     :raises StorageError: A file could not be read, or dbt-scope is writing.
     """
-    name = f"{location}/watermark.json"
+    name, folder = f"{location}/watermark.json", f"{location}/sources"
     before = storage.read(name)
-    names = [n for n in storage.names(f"{location}/sources") if n.isdigit() or takeover.is_snapshot(n)]
+    names = [n for n in storage.names(folder) if takeover.is_diff(n) or takeover.is_snapshot(n)]
     if before is None and not names:
         return None
     if before is None:
         raise CheckpointVersionError(
-            f"{location}/sources holds {len(names):,} files of another program, but there is no {name}: a "
+            f"{folder} holds {len(names):,} files of another program, but there is no {name}: a "
             "full refresh of dbt-scope is running, or was interrupted.",
             kept="the table and the checkpoint; nothing was written",
             do=f"let dbt-scope complete the refresh, then run again. Or {REFRESH}",
         )
     watermark = _watermark(name, before)
-    newest = max((takeover.number(n) for n in names), default=-1)
+    newest = max(map(takeover.number, names), default=-1)
     if newest > watermark.batch_id:
-        raise _damaged(
-            f"{location}/sources", f"goes up to batch {newest}, but {name} ends at {watermark.batch_id}"
-        )
-    rows: dict[str, LoadedFile] = {}
+        raise _damaged(folder, f"goes up to batch {newest}, but {name} ends at {watermark.batch_id}")
+    files: dict[str, LoadedFile] = {}
     batches: set[int] = set()
-    for file in _rows(storage, f"{location}/sources", names, store):
+    for file in _files(storage, folder, names, store):
         batches.add(file.batch_id)
-        older = rows.get(file.path)
+        older = files.get(file.path)
         if older is None or older.batch_id <= file.batch_id:
-            rows[file.path] = file
+            files[file.path] = file
     if storage.read(name) != before:
         raise _is_loading(f"{name} changed while it was read")
-    state = DbtScopeState(watermark, digest(before), tuple(rows.values()), frozenset(batches))
+    state = DbtScopeState(watermark, digest(before), tuple(files.values()), frozenset(batches))
     if watermark.modified_ms is None and state.missing:
         raise _damaged(
             name,
-            f"has no modifiedTime, and {location}/sources does not name the files of "
-            f"{len(state.missing):,} of its {watermark.batch_id + 1:,} batches",
+            f"has no modifiedTime, and {folder} does not name the files of "
+            f"{state.missing:,} of its {watermark.batch_id + 1:,} batches",
         )
     return state
 
 
-def _rows(storage: Storage, folder: str, names: Sequence[str], store: str) -> Iterator[LoadedFile]:
+def _files(storage: Storage, folder: str, names: Sequence[str], store: str) -> Iterator[LoadedFile]:
     for name in names:
         path = f"{folder}/{name}"
         data = storage.read(path)
         if data is None:
             raise _is_loading(f"{path} was listed but is missing now")
-        if takeover.is_snapshot(name):
-            yield from _snapshot(path, data, takeover.number(name), store)
-        else:
-            yield from _diff(path, data, takeover.number(name), store)
+        is_snapshot, number = takeover.is_snapshot(name), takeover.number(name)
+        for row in _snapshot_rows(path, data) if is_snapshot else _diff_rows(path, data):
+            file = _loaded_file(path, row, store)
+            # A snapshot also holds the files of the batches before it.
+            if file.batch_id > number or (file.batch_id < number and not is_snapshot):
+                raise _damaged(path, f"holds a file of batch {file.batch_id}")
+            yield file
 
 
-def _snapshot(path: str, data: bytes, number: int, store: str) -> Iterator[LoadedFile]:
+def _snapshot_rows(name: str, data: bytes) -> Iterator[dict[str, Any]]:
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
-        columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
+        columns = [column for column in _COLUMNS if column in file.schema_arrow.names]
         for part in file.iter_batches(_AT_ONCE, columns=columns):
-            for value in part.to_pylist():
-                row = _loaded_file(path, value, store)
-                if row.batch_id > number:
-                    raise _damaged(path, f"holds a file of batch {row.batch_id}")
-                yield row
-    except CheckpointCorruptError:
-        raise
+            yield from part.to_pylist()
     except (pa.ArrowException, ValueError, OSError) as err:
-        raise _damaged(path, f"cannot be read ({type(err).__name__}: {err})") from err
+        raise _damaged(name, f"cannot be read ({type(err).__name__}: {err})") from err
+
+
+def _diff_rows(name: str, data: bytes) -> Iterator[dict[str, Any]]:
+    try:
+        # Not splitlines(): a path may hold any of the other characters that it takes for line ends.
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError as err:
+        raise _damaged(name, f"is not UTF-8 ({err})") from err
+    return (_object(name, line) for line in lines if line.strip())
 
 
 def _watermark(name: str, data: bytes) -> Watermark:
@@ -186,23 +195,10 @@ def _milliseconds(name: str, text: str) -> int:
         raise _damaged(name, f"has modifiedTime={text!r}, which is not a time") from err
 
 
-def _diff(name: str, data: bytes, batch_id: int, store: str) -> list[LoadedFile]:
-    try:
-        # Not splitlines(): a path may hold any of the other characters that it takes for line ends.
-        lines = data.decode().split("\n")
-    except UnicodeDecodeError as err:
-        raise _damaged(name, f"is not UTF-8 ({err})") from err
-    rows = [_loaded_file(name, _object(name, line), store) for line in lines if line.strip()]
-    for row in rows:
-        if row.batch_id != batch_id:
-            raise _damaged(name, f"holds a file of batch {row.batch_id}")
-    return rows
-
-
 def _loaded_file(name: str, row: Mapping[str, Any], store: str) -> LoadedFile:
     """Check a row of ``sources/``; rows of ours have the URI and the size, too."""
     path = row.get("path")
-    if not isinstance(path, str) or not path.startswith("/"):
+    if not isinstance(path, str) or not path.startswith("/") or _HALF_CHARACTER.search(path):
         raise _damaged(name, f"has path={path!r}, expected a path that begins with /")
     modified, batch_id = _whole(name, row, "modificationTime"), _whole(name, row, "batchId")
     uri, size = row.get("uri"), row.get("size")
@@ -216,7 +212,7 @@ def _loaded_file(name: str, row: Mapping[str, Any], store: str) -> LoadedFile:
 
 def _whole(name: str, value: Mapping[str, Any], key: str, default: int | None = None) -> int:
     number = value.get(key, default)
-    if type(number) is not int or number < 0:
+    if type(number) is not int or not 0 <= number <= _LARGEST:
         raise _damaged(name, f"has {key}={number!r}, expected a whole number, 0 or more")
     return number
 
@@ -315,7 +311,7 @@ def _record_of(state: DbtScopeState, store: str, now_ms: int, *, number: int = 0
         modified_time=state.watermark.modified_time,
         floor_ms=floor,
         is_recorded=state.watermark.batch_id in state.batches,
-        missing=len(state.missing),
+        missing=state.missing,
         # dbt-scope cuts a float of milliseconds off, which can make it one less.
         at_floor=tuple(
             sorted(f.path for f in state.files if floor is not None and floor - f.modified_ms in (0, 1))
@@ -354,12 +350,13 @@ def is_first(log: CheckpointLog) -> bool:
     return not log.is_begun() and log.takeover(None) is None
 
 
-def existing_state(log: CheckpointLog) -> DbtScopeState:
-    """Read what dbt-scope left for a pipeline that has not begun.
+def existing_state(log: CheckpointLog, store: str = "") -> DbtScopeState:
+    """Read what dbt-scope left.
 
+    :param store: What stands before the paths in URIs; of no matter where only the batches count.
     :raises InputError: It left nothing.
     """
-    state = read_state(log.storage, log.location, "")
+    state = read_state(log.storage, log.location, store)
     if state is None:
         raise InputError(
             f"There is nothing of dbt-scope in {log.location}.",
@@ -398,8 +395,11 @@ def continuation(log: CheckpointLog, now_ms: int) -> tuple[Takeover, DbtScopeSta
     """
     newest = log.newest_offset()
     before = log.takeover(newest)
-    if not takeover.was_written_around(log.watermark(), before, newest):
+    watermark = log.watermark()
+    if not takeover.was_written_around(watermark, before, newest):
         return None
+    if not takeover.is_dbt_scopes(watermark):
+        takeover.check_watermark(watermark, before, newest, log.location)
     still_open = [entry.seq for entry in log.open_entries()]
     if still_open:
         raise InputError(
@@ -411,10 +411,7 @@ def continuation(log: CheckpointLog, now_ms: int) -> tuple[Takeover, DbtScopeSta
     store = before.store if before else ""
     if newest and newest.slice.audited:
         store = store_of(newest.slice.audited[0].path)
-    state = read_state(log.storage, log.location, store)
-    if state is None:
-        takeover.check_watermark(None, before, newest, log.location)
-        return None
+    state = existing_state(log, store)
     _check_continues(state, before, newest, log.location)
     number, seq = before.number + 1 if before else 0, newest.seq + 1 if newest else 0
     return _record_of(state, store, now_ms, number=number, seq=seq), state

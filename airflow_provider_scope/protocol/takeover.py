@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -167,13 +168,17 @@ def expired(names: Sequence[str], newest: int, keep: int, first: int = 0) -> lis
     :param first: The first batch of ours. dbt-scope's snapshots below it stay; from there on they are of an
         earlier refresh, whose files dbt-scope would take for loaded.
     """
-    numbers = sorted(int(name) for name in names if name.isdigit())
-    diffs = [str(number) for number in numbers if number > newest or number <= newest - keep]
-    return diffs + [name for name in names if is_snapshot(name) and number(name) >= first]
+    diffs = sorted(filter(is_diff, names), key=number)
+    outside = [name for name in diffs if not newest - keep < number(name) <= newest]
+    return outside + [name for name in names if is_snapshot(name) and number(name) >= first]
+
+
+def is_diff(name: str) -> bool:
+    return re.fullmatch("[0-9]+", name) is not None
 
 
 def is_snapshot(name: str) -> bool:
-    return name.endswith(".parquet") and name.removesuffix(".parquet").isdigit()
+    return name.endswith(".parquet") and is_diff(name.removesuffix(".parquet"))
 
 
 def number(name: str) -> int:

@@ -204,6 +204,24 @@ def test_a_refresh_of_dbt_scope_cannot_be_added_to_the_log(desk):
     assert "full_refresh=True" in said.err
 
 
+@pytest.mark.parametrize(("watermark", "words"), [(None, "is missing"), (b"{", "cannot be read")])
+def test_a_watermark_that_is_not_dbt_scopes_is_not_taken_for_its_refresh(desk, watermark, words):
+    left(desk, 3)
+    desk.loaded("ours.parquet")
+    desk.world.storage.delete(f"{desk.world.checkpoint}/watermark.json")
+    if watermark is not None:
+        desk.world.storage.replace(f"{desk.world.checkpoint}/watermark.json", watermark)
+
+    said = desk.table_command("take-over", "--yes")
+    rebuilt = desk.table_command("rebuild", "--yes")
+
+    assert said.code == 1
+    assert said.err.startswith(f"WatermarkChangedError: file:///table/_checkpoint/watermark.json {words}")
+    assert "airflow scope rebuild" in said.err
+    assert rebuilt.out.endswith("are written again, up to batch 0\n")
+    desk.world.run()
+
+
 def test_open_batches_that_dbt_scope_may_have_loaded_are_not_passed_over(desk):
     theirs = left(desk, 3)
     desk.loaded("ours.parquet")

@@ -411,6 +411,7 @@ DAMAGED_WATERMARKS = [
     b'{"batchId": true}',
     b'{"batchId": 1.0}',
     b'{"batchId": null}',
+    b'{"batchId": 9223372036854775808}',
     b'{"version": "1"}',
     b'{"modifiedTime": 5}',
     b'{"modifiedTime": "yesterday"}',
@@ -441,6 +442,8 @@ def test_a_damaged_watermark_is_an_error_and_not_a_first_run(data):
         ("sources/1", b'{"path":"a","modificationTime":1,"batchId":1}'),
         ("sources/1", b'{"path":"/a","modificationTime":"1","batchId":1}'),
         ("sources/1", b'{"path":"/a","modificationTime":1}'),
+        ("sources/1", b'{"path":"/a","modificationTime":9223372036854775808,"batchId":1}'),
+        ("sources/1", b'{"path":"/\\ud800","modificationTime":1,"batchId":1}'),
         ("sources/10.parquet", b""),
         ("sources/10.parquet", b"PAR1"),
         (
