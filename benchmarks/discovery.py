@@ -35,6 +35,7 @@ from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-
 
 from airflow_provider_scope.protocol.derived import SeenFiles, Segments, rows_of
 from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.sources.files.discovery import Rules, new_candidates, next_batch, unseen
 from airflow_provider_scope.stores.azure import AzureStorage
 from airflow_provider_scope.stores.local import LocalStorage
@@ -42,7 +43,7 @@ from airflow_provider_scope.stores.local import LocalStorage
 TARGET_RATIO = 1.5
 TARGET_BYTES = 2**30
 PAGE = 5000
-EPOCH = "0"
+EPOCH = Epoch()
 HOST = "benchmark.dfs.core.windows.net"
 NOW_MS = 1_800_000_000_000
 
@@ -167,7 +168,7 @@ def discover(store: str, place: str, history: str) -> None:
 
     steps = Steps()
     segments = Segments(CheckpointLog(LocalStorage(), f"file://{history}"), 10)
-    tables, _ = segments.read(EPOCH, 0)
+    tables, _ = segments.read(EPOCH)
     seen = SeenFiles(tables)
     steps.done("read the history", sum(segment.metadata.num_rows for segment in tables))
     candidates = new_candidates(storage.walk(root), rules, (root,), seen)
@@ -207,7 +208,7 @@ def remember(store: str, place: str, history: str, count: int) -> None:
         for number in range(count)
     )
     log = CheckpointLog(LocalStorage(), f"file://{history}")
-    Segments(log, 10).extend(EPOCH, 0, count // 1000, lambda _: rows)
+    Segments(log, 10).extend(EPOCH, count // 1000, lambda _: rows)
 
 
 # ---- the whole --------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ def _write_segments(log: CheckpointLog, batches: int, size: int) -> None:
     for segment in chain:
         numbers = range(segment.first * size, (segment.last + 1) * size)
         rows = rows_of((f.path, f.modified_ms, f.size_bytes, None, 0) for f in map(a_file, numbers))
-        segments.extend(Epoch().folder, 0, segment.last, partial(_same, rows))
+        segments.extend(Epoch(), segment.last, partial(_same, rows))
 
 
 def _write_table(table: Path, commits: int) -> None:

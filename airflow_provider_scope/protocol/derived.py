@@ -266,15 +266,15 @@ class Segments:
         self.fan_out = fan_out
         self._damaged: dict[str, Exception] = {}
 
-    def read(self, epoch: str, start: int) -> tuple[list[pq.ParquetFile], int]:
+    def read(self, epoch: Epoch) -> tuple[list[pq.ParquetFile], int]:
         """Read the segments of an epoch.
 
-        :param start: The first entry of the epoch.
         :return: Their files, and the first entry that no segment holds.
         """
         tables: list[pq.ParquetFile] = []
+        start = epoch.start
         for _ in range(LISTINGS_AT_MOST):
-            for segment in self.chain(epoch, start):
+            for segment in self._chain(self._stored(epoch), start):
                 table = self._file(epoch, segment)
                 if table is None:
                     break
@@ -284,12 +284,9 @@ class Segments:
                 break
         return tables, start
 
-    def chain(self, epoch: str, start: int) -> list[Segment]:
-        """Find the segments that count; those that were found damaged do not.
-
-        :param start: The first entry of the epoch.
-        """
-        return self._chain(epoch, start)[0]
+    def chain(self, epoch: Epoch) -> list[Segment]:
+        """Find the segments that count; those that were found damaged do not."""
+        return self._chain(self._stored(epoch), epoch.start)
 
     def no_answer(self) -> StorageError | None:
         """Find the error of a segment that may be sound, which the storage could not read."""
@@ -297,8 +294,7 @@ class Segments:
 
     def extend(
         self,
-        epoch: str,
-        start: int,
+        epoch: Epoch,
         last: int,
         rows_from: Callable[[int], pa.Table],
         *,
@@ -306,15 +302,15 @@ class Segments:
     ) -> None:
         """Write what is missing up to an entry, together with segments that are small beside it.
 
-        :param start: The first entry of the epoch.
         :param rows_from: Gives the files of the entries from a number up to ``last``, in order.
         :param anew_from: Write the segments that begin at this entry or later again, too.
         :raises StorageError: A segment could not be read just now.
         """
-        chain, existing = self._chain(epoch, start)
+        existing = self._stored(epoch)
+        chain = self._chain(existing, epoch.start)
         if anew_from is not None:
             chain = [segment for segment in chain if segment.first < anew_from]
-        first = chain[-1].last + 1 if chain else start
+        first = chain[-1].last + 1 if chain else epoch.start
         if first > last:
             return
         rows = rows_from(first)
@@ -326,7 +322,7 @@ class Segments:
                 raise no_answer  # the watermark, which comes next, would say that nothing is missing here
             return  # another run has merged them, or one is damaged: the next run looks again
         rows = newest_of_each(pa.concat_tables([*tables, rows]))
-        data = _encode(rows, epoch)
+        data = _encode(rows, epoch.folder)
         new = Segment(merged[0].first if merged else first, last, rows.num_rows, _crc(data))
         if len(data) > CONTROL_FILE_LIMIT_BYTES:
             logger.warning(
@@ -340,21 +336,21 @@ class Segments:
             if old != new and new.first <= old.first and old.last <= new.last:
                 self.log.storage.delete(f"{folder}/{old.name}")
 
-    def _folder(self, epoch: str) -> str:
-        return f"{self.log.location}/seen/{epoch}"
+    def _folder(self, epoch: Epoch) -> str:
+        return f"{self.log.location}/seen/{epoch.folder}"
 
-    def _chain(self, epoch: str, start: int) -> tuple[list[Segment], list[Segment]]:
-        existing = retention.named(self.log.storage.names(self._folder(epoch)))
-        return retention.chain(
-            [segment for segment in existing if segment.name not in self._damaged], start
-        ), existing
+    def _stored(self, epoch: Epoch) -> list[Segment]:
+        return retention.named(self.log.storage.names(self._folder(epoch)))
 
-    def _file(self, epoch: str, segment: Segment) -> pq.ParquetFile | None:
+    def _chain(self, segments: Iterable[Segment], start: int) -> list[Segment]:
+        return retention.chain((s for s in segments if s.name not in self._damaged), start)
+
+    def _file(self, epoch: Epoch, segment: Segment) -> pq.ParquetFile | None:
         """Read a segment; None if it is gone or damaged: all that it tells is in the log."""
         path = f"{self._folder(epoch)}/{segment.name}"
         try:
             data = self.log.storage.read(path)
-            return None if data is None else _open(data, epoch, segment)
+            return None if data is None else _open(data, epoch.folder, segment)
         except (StorageError, *_DAMAGED) as err:
             self._damaged[segment.name] = err
             logger.warning("The segment %s is not used, the log is read instead: %s", path, err)
@@ -432,7 +428,7 @@ class AuditFiles:
 
         :return: The files, and the first entry that has to be read for the rest.
         """
-        tables, first_unread = self.segments.read(epoch.folder, epoch.start)
+        tables, first_unread = self.segments.read(epoch)
         return SeenFiles([*taken_files(self.log, epoch.taken), *tables]), first_unread
 
     def bring_up_to_date(
@@ -476,7 +472,7 @@ class AuditFiles:
 
         anew_from = self.log.vacuumed_below() if everything else None
         try:
-            self.segments.extend(epoch.folder, epoch.start, last.seq, rows_from, anew_from=anew_from)
+            self.segments.extend(epoch, last.seq, rows_from, anew_from=anew_from)
         except RecordsVacuumedError as err:
             logger.warning("seen/ was not written: %s", err.what)
         names = self.log.storage.names(self.folder)

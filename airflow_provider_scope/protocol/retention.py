@@ -106,35 +106,26 @@ WHY_KEPT = {
 """Folder -> why the files that are left in it stay."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a pipeline has come."""
-
-    newest_commit: int
-    """The newest commit record, -1 if there is none."""
-    epoch_start: int
-    """The first entry whose files count as loaded."""
-    first_needed: int
-    """The first entry since then without which it is not known what was loaded."""
-    columns_from: int | None
-    """The newest record that may name inferred columns; None if none does."""
-    vacuumed: int
-    """The number below which records are purged already."""
-
-
-def purge_below(progress: Progress, retain: int) -> tuple[int, str]:
+def purge_below(
+    *, newest_commit: int, first_needed: int, columns_from: int | None, vacuumed: int, retain: int
+) -> tuple[int, str]:
     """Return the number below which entries and commit records may go, and why no more of them.
 
     A run reads no entry below the newest batches but for the files that it loaded, which the segments of the
     epoch hold. Nothing reads records of before the epoch.
+
+    :param newest_commit: The newest commit record, -1 if there is none.
+    :param first_needed: The first entry without which it is not known what was loaded.
+    :param columns_from: The newest record that may name inferred columns; None if none does.
+    :param vacuumed: The number below which records are purged already.
+    :param retain: Committed batches whose records stay.
     """
-    below, why = progress.newest_commit + 1 - retain, f"records of the newest {retain} committed batches"
-    first_needed = max(progress.epoch_start, progress.first_needed)
+    below, why = newest_commit + 1 - retain, f"records of the newest {retain} committed batches"
     if first_needed < below:
         below, why = first_needed, "no segment in seen/ and no state says what these batches loaded"
-    if progress.columns_from is not None and progress.columns_from < below:
-        below, why = progress.columns_from, "the inferred columns are in the first of these records"
-    return max(below, progress.vacuumed), why
+    if columns_from is not None and columns_from < below:
+        below, why = columns_from, "the inferred columns are in the first of these records"
+    return max(below, vacuumed), why
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from airflow_provider_scope.protocol import retention, takeover
 from airflow_provider_scope.protocol.commands import RETAIN_AT_LEAST
 from airflow_provider_scope.protocol.derived import SeenFiles
 from airflow_provider_scope.protocol.records import Vacuumed
-from airflow_provider_scope.protocol.retention import Boundary, Progress
+from airflow_provider_scope.protocol.retention import Boundary
 from airflow_provider_scope.protocol.view import newest_not_abandoned, read_log
 from airflow_provider_scope.values import CursorSlice
 
@@ -73,31 +73,31 @@ def purge_of(
     chain: list[Segment] = []
     quarantined = before.quarantined
     boundary: Boundary | None = None
-    if not why and view.last_commit:
-        folder, start = view.epoch.folder, view.epoch.start
-        tables, end = audit.segments.read(folder, start)
-        chain = audit.segments.chain(folder, start)
-        first, end = max(start, before.below), min(end, view.last_commit.seq + 1)
-        # A part of the table was replaced where the epoch begins: ranges of before are there, too.
-        earlier = range(max(view.overwrite_start or 0, before.below), first)
-        ranges: dict[tuple[str, str | None, str], int] = {}
-        for seq in earlier:
-            batch = log.offset(seq).slice
-            if isinstance(batch, CursorSlice) and batch.end and not log.commit(seq).abandoned:
-                ranges[batch.column.lower(), batch.first, batch.end] = seq
-        oldest_range = min(ranges.values(), default=end)
-        progress = Progress(
-            newest_commit=view.last_commit.seq,
-            epoch_start=min(start, oldest_range),
-            first_needed=min(_first_needed(log, SeenFiles(tables), first, end), oldest_range),
-            columns_from=_columns_from(log, view, before.below),
+    if not why:
+        epoch = view.epoch
+        folder = epoch.folder
+        tables, end = audit.segments.read(epoch)
+        chain = audit.segments.chain(epoch)
+        end = min(end, view.newest_commit + 1)
+        # Where the epoch begins, only a part of the table may have been replaced: ranges and columns of
+        # batches before it count, too.
+        first = max(view.overwrite_start or 0, before.below)
+        first_of_epoch = max(epoch.start, before.below)
+        with_columns = newest_not_abandoned(log, view, first)  # as ``view.pinned_columns`` reads them
+        below, why = retention.purge_below(
+            newest_commit=view.newest_commit,
+            first_needed=min(
+                _oldest_range(log, range(first, first_of_epoch), default=end),
+                _first_needed(log, SeenFiles(tables), first_of_epoch, end),
+            ),
+            columns_from=with_columns.seq if with_columns else None,
             vacuumed=before.below,
+            retain=retain,
         )
-        below, why = retention.purge_below(progress, retain)
         boundary = _boundary(log, view, below)
-        purged = [log.commit(seq) for seq in range(max(start, before.below), below)]
+        purged = [log.commit(seq) for seq in range(first_of_epoch, below)]
         quarantined = (
-            *(seq for seq in before.quarantined if seq >= start),
+            *(seq for seq in before.quarantined if seq >= epoch.start),
             *(record.seq for record in purged if record.quarantined and not record.abandoned),
         )
     groups, kept = retention.purgeable(
@@ -153,6 +153,16 @@ def _boundary(log: CheckpointLog, view: LogView, below: int) -> Boundary | None:
     return Boundary(frozenset(filter(None, states)), records[-1].seq if records else -1)
 
 
+def _oldest_range(log: CheckpointLog, batches: range, *, default: int) -> int:
+    """Return the first batch that is the newest of its range, as only its record tells what is loaded."""
+    newest: dict[tuple[str, str | None, str], int] = {}
+    for seq in batches:
+        batch = log.offset(seq).slice
+        if isinstance(batch, CursorSlice) and batch.end and not log.commit(seq).abandoned:
+            newest[batch.column.lower(), batch.first, batch.end] = seq
+    return min(newest.values(), default=default)
+
+
 def _first_needed(log: CheckpointLog, held: History, first: int, end: int) -> int:
     """Return the first entry without which it is not known what was loaded.
 
@@ -170,9 +180,3 @@ def _first_needed(log: CheckpointLog, held: History, first: int, end: int) -> in
             if entry.slice.needs_record or any(file.path not in statuses for file in entry.slice.audited):
                 return entry.seq
     return end
-
-
-def _columns_from(log: CheckpointLog, view: LogView, vacuumed: int) -> int | None:
-    """Return the record that ``view.pinned_columns`` ends at."""
-    newest = newest_not_abandoned(log, view, max(view.overwrite_start or 0, vacuumed))
-    return newest.seq if newest else None

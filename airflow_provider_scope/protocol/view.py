@@ -267,7 +267,7 @@ def loaded_in_table(log: CheckpointLog, audit: AuditFiles, engine: Engine, view:
     epoch = Epoch.of(newest, view.takeover)
     loaded, unread = audit.seen_files(epoch)
     if unread < log.vacuumed_below():
-        raise _history_lost(log, epoch, unread)
+        raise audit.segments.no_answer() or _history_lost(log, epoch, unread)
     for seq in range(unread, newest.seq + 1 if newest else 0):
         if view.counts_as_loaded(seq, log.find_commit(seq)):
             loaded.update(log.offset(seq).slice.audited)

@@ -241,6 +241,23 @@ def test_a_segment_that_cannot_be_read_for_a_moment_is_not_called_damaged():
     assert once(world)
 
 
+def test_a_refresh_does_not_call_a_segment_damaged_that_cannot_be_read_for_a_moment():
+    world = loaded()
+    world.vacuum()
+    segment = oldest_segment(world)
+
+    def no_answer() -> None:
+        raise StorageError("no answer")
+
+    report = world.run(
+        before(f"read {segment.removeprefix(f'{world.checkpoint}/')}", no_answer), refresh=True
+    )
+
+    (warning,) = report.warnings.values()
+    assert warning.endswith("Their rows are not in the new table. no answer")
+    assert once(world)
+
+
 def test_a_damaged_segment_is_not_relied_on_by_a_vacuum():
     world = loaded()
     segment = oldest_segment(world)

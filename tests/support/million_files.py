@@ -58,7 +58,7 @@ def load_before(files: int, checkpoint: str) -> None:
     entry = an_entry(0, a_file(files - 1))
     commit = a_commit(0, table=TableIdentity("table-0"), table_version=0)
     rows = rows_of((f.path, f.modified_ms, f.size_bytes, None, 0) for f in map(a_file, range(files)))
-    Segments(log, 10).extend(Epoch().folder, 0, 0, lambda _: rows)
+    Segments(log, 10).extend(Epoch(), 0, lambda _: rows)
     log.put_pipeline(Pipeline(pipeline=PIPELINE, table=None))
     log.put_offset(entry)
     log.put_commit(commit)

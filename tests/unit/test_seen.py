@@ -15,13 +15,14 @@ from airflow_provider_scope.protocol.derived import SeenFiles, Segments, rows_of
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.retention import Segment, chain, to_merge
 from airflow_provider_scope.protocol.seen import is_changed, status
+from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.values import FileEntry
 from tests.support.memory_engine import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EPOCH = "00000000000000000000"
+EPOCH = Epoch()
 NAMES = st.text("ab/.0 -\u00e9\u4e2d\U0001f600", min_size=1, max_size=6)
 FILES = st.builds(
     lambda name, at, size, md5: FileEntry(at, f"file:///r/{name}", size, content_md5=md5),
@@ -46,7 +47,7 @@ def stored(batches: Sequence[Sequence[FileEntry]], fan_out: int, steps: Sequence
     for step in [*steps, len(batches)]:
         last = min(last + step, len(batches) - 1)
         if last >= 0:
-            kept.extend(EPOCH, 0, last, rows_from)
+            kept.extend(EPOCH, last, rows_from)
     return kept
 
 
@@ -61,7 +62,7 @@ def test_segments_tell_what_a_dict_tells(batches, listed, fan_out, steps):
     for batch in batches:
         expected.update((file.path, status(file)) for file in batch)
 
-    tables, read_to = stored(batches, fan_out, steps).read(EPOCH, 0)
+    tables, read_to = stored(batches, fan_out, steps).read(EPOCH)
     seen_files = SeenFiles(tables)
 
     assert read_to == len(batches)
@@ -80,7 +81,7 @@ def test_segments_tell_what_a_dict_tells(batches, listed, fan_out, steps):
 @given(BATCHES, st.lists(st.sampled_from(["file:///r/a", "file:///r/a/b", "file:///r/b", "file:///r/"])))
 def test_files_outside_of_the_roots(batches, roots):
     everything = {file.path: status(file) for batch in batches for file in batch}
-    tables, _ = stored(batches, 3, []).read(EPOCH, 0)
+    tables, _ = stored(batches, 3, []).read(EPOCH)
     starts = tuple(f"{root.rstrip('/')}/" for root in roots)
 
     seen_files = dict(SeenFiles(tables).outside(roots))
@@ -105,7 +106,7 @@ def test_a_file_of_this_run_counts_more_than_what_a_segment_says():
 def test_a_segment_that_is_damaged_or_gone_is_read_from_the_log(harm):
     batches = [[FileEntry(1, f"file:///r/{n}", 1)] for n in range(40)]
     kept = stored(batches, 2, [1] * 40)
-    folder = f"file:///c/seen/{EPOCH}"
+    folder = f"file:///c/seen/{EPOCH.folder}"
     names = kept.log.storage.names(folder)
     assert len(names) > 1
     path = f"{folder}/{names[-1]}"
@@ -118,14 +119,14 @@ def test_a_segment_that_is_damaged_or_gone_is_read_from_the_log(harm):
         case "gone":
             kept.log.storage.delete(path)
 
-    tables, read_to = kept.read(EPOCH, 0)
+    tables, read_to = kept.read(EPOCH)
     assert read_to == retention.named(names)[-1].first
     assert set(SeenFiles(tables).find([f"file:///r/{n}" for n in range(40)])) == {
         f"file:///r/{n}" for n in range(read_to)
     }
-    kept.extend(EPOCH, 0, 39, lambda first: pa.concat_tables(rows(batches[n], n) for n in range(first, 40)))
+    kept.extend(EPOCH, 39, lambda first: pa.concat_tables(rows(batches[n], n) for n in range(first, 40)))
 
-    assert Segments(kept.log, 2).read(EPOCH, 0)[1] == 40
+    assert Segments(kept.log, 2).read(EPOCH)[1] == 40
 
 
 def test_only_the_parts_that_a_listing_may_be_in_are_decoded(monkeypatch):
@@ -133,7 +134,7 @@ def test_only_the_parts_that_a_listing_may_be_in_are_decoded(monkeypatch):
     monkeypatch.setattr(derived, "AT_ONCE", 50)
     monkeypatch.setattr(derived, "LISTED_AT_ONCE", 30)
     files = [FileEntry(1, f"file:///r/{n:04}{'x' * 5_000 * (n >= 150)}", n) for n in range(200)]
-    tables, _ = stored([files], 10, []).read(EPOCH, 0)
+    tables, _ = stored([files], 10, []).read(EPOCH)
     seen_files = SeenFiles(tables)
 
     def decoded() -> list[bool]:
@@ -150,7 +151,7 @@ def test_only_the_parts_that_a_listing_may_be_in_are_decoded(monkeypatch):
 def test_a_changed_byte_is_noticed_or_changes_nothing():
     batch = [FileEntry(1_700_000_000_000 + n, f"file:///r/{n:04}", n) for n in range(300)]
     kept = stored([batch], 10, [])
-    folder = f"file:///c/seen/{EPOCH}"
+    folder = f"file:///c/seen/{EPOCH.folder}"
     path = f"{folder}/{kept.log.storage.names(folder)[0]}"
     data = kept.log.storage.read(path)
     dice = random.Random(7)
@@ -159,7 +160,7 @@ def test_a_changed_byte_is_noticed_or_changes_nothing():
         at = dice.randrange(len(data))
         changed = bytes([data[at] ^ 1 << dice.randrange(8)])
         kept.log.storage.replace(path, data[:at] + changed + data[at + 1 :])
-        tables, read_to = Segments(kept.log, 10).read(EPOCH, 0)
+        tables, read_to = Segments(kept.log, 10).read(EPOCH)
         noticed += read_to == 0
         assert read_to == 0 or dict(SeenFiles(tables).outside(())) == {f.path: status(f) for f in batch}
     assert noticed > 75
