@@ -15,11 +15,7 @@ from airflow_provider_scope.protocol.derived import SeenFiles, taken_files
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.records import Acceptance, Settlement
 from airflow_provider_scope.protocol.repair import existing_pipeline
-from airflow_provider_scope.protocol.view import (
-    LogView,
-    has_lost_rows,
-    rows_in_table,
-)
+from airflow_provider_scope.protocol.view import LogView, has_lost_rows, rows_in_table
 from airflow_provider_scope.values import OTHERS_NAMED, FileSlice, some_names
 
 if TYPE_CHECKING:
@@ -42,8 +38,6 @@ class Consequences:
 
     table: TableState
     newest_commit: int
-    needs_transaction: bool
-    """The table has to be told which batch is its newest: it was created again, or is an older copy."""
     rolled_back: tuple[CommitRecord, ...]
     """Committed batches whose rows are no longer in the table; without a state they count as loaded."""
     open_rolled_back: tuple[int, ...]
@@ -64,6 +58,11 @@ class Consequences:
     """Files whose rows are back, and that do not count as loaded."""
     lost: int | None = None
     """How many files of ``rolled_back`` have no rows in the table; None is all of them."""
+
+    @property
+    def needs_transaction(self) -> bool:
+        """Whether the table has to be told its newest batch: it was created again, or is an older copy."""
+        return self.table.newest_batch < self.newest_commit
 
 
 def consequences_of(
@@ -99,7 +98,11 @@ def accept_table(
             if acceptance := recovery.in_force(reading.view.last_commit, reading.view.accepted):
                 return acceptance  # another command was faster
             if not closed:
-                raise _nothing_to_accept(table)
+                raise InputError(
+                    f"{table} and its log fit together: there is nothing to accept.",
+                    kept="everything; nothing was accepted",
+                    do="run the task",
+                )
         consequences = _consequences(reading, reload_undecidable=reload_undecidable)
         newest = reading.view.newest
         if newest and reading.view.has_state and not reading.view.open:
@@ -143,6 +146,11 @@ class _Reading:
     @property
     def table(self) -> str:
         return self.view.location
+
+    @property
+    def records_of_refresh(self) -> list[CommitRecord]:
+        """Those since the newest full refresh began, or all."""
+        return [record for record in self.records if record.seq >= (self.view.refresh_start or 0)]
 
     @property
     def with_jobs(self) -> TableState:
@@ -260,14 +268,6 @@ def _undecided(message: str, do: str) -> BatchOutcomeUnknownError:
     )
 
 
-def _nothing_to_accept(table: str) -> InputError:
-    return InputError(
-        f"{table} and its log fit together: there is nothing to accept.",
-        kept="everything; nothing was accepted",
-        do="run the task",
-    )
-
-
 def refresh_next(checkpoint: str) -> str:
     """Say what a person does when only loading everything again is known to repair the table."""
     return recovery.load_again(
@@ -287,12 +287,11 @@ def _consequences_by_state(reading: _Reading) -> Consequences:
     open_batches = () if reading.is_refreshing else view.open
     rolled_back = [e.seq for e in open_batches if begins.problem or not chain.has_rows_of(e.seq)]
     in_table = (table_state.committed[e.seq].version for e in open_batches if e.seq not in rolled_back)
-    lost = (r for r in reading.records if not r.abandoned and has_lost_rows(r, table_state))
+    records = [record for record in reading.records if record.seq >= (view.overwrite_start or 0)]
     return Consequences(
         table=table_state,
         newest_commit=view.newest_commit,
-        needs_transaction=table_state.newest_batch < view.newest_commit,
-        rolled_back=tuple(record for record in lost if record.seq >= (view.overwrite_start or 0)),
+        rolled_back=_without_rows(records, table_state),
         open_rolled_back=tuple(rolled_back),
         seen_version=_seen_version(table_state, in_table),
         problem=_state_unknown(reading, begins) if begins.problem else None,
@@ -301,7 +300,8 @@ def _consequences_by_state(reading: _Reading) -> Consequences:
 
 
 def _source_state(log: CheckpointLog, chain: Chain) -> SourceState:
-    entries = {seq: log.find_offset(seq) for seq, _ in chain.batches if seq >= log.vacuumed_below()}
+    below = log.vacuumed_below()
+    entries = {seq: log.find_offset(seq) for seq, _ in chain.batches if seq >= below}
     return recovery.state_after(chain, {seq: entry for seq, entry in entries.items() if entry})
 
 
@@ -332,18 +332,17 @@ def _consequences_by_history(reading: _Reading) -> Consequences:
     view, table_state, with_jobs = reading.view, reading.view.table, reading.with_jobs
     start = view.refresh_start or 0
     vacuumed = reading.log.vacuumed_below()
-    records = [record for record in reading.records if record.seq >= start]
-    lost = tuple(record for record in records if not record.abandoned and has_lost_rows(record, with_jobs))
+    records = reading.records_of_refresh
+    lost = _without_rows(records, with_jobs)
     opened = _open_batches(reading)
-    undone = _undone_refresh(reading, records, opened)
+    undone = _undone_refresh(reading, opened)
     may_miss_purged = vacuumed > start and bool(records) and has_lost_rows(records[0], with_jobs)
-    problem = opened.problem or _refresh_problem(reading, records, undone)
+    problem = opened.problem or _refresh_problem(reading, undone)
     if not problem and may_miss_purged and _is_rolled_back(records[0], with_jobs):
         problem = _set_back_below(reading.table, records[0], vacuumed)
     return Consequences(
         table=table_state,
         newest_commit=view.newest_commit,
-        needs_transaction=table_state.newest_batch < view.newest_commit,
         rolled_back=lost,
         open_rolled_back=tuple(sorted([*opened.rolled_back, *opened.undecidable])),
         seen_version=_seen_version(table_state, opened.versions),
@@ -454,14 +453,9 @@ class _UndoneRefresh:
     """Those that count as new."""
 
 
-def _undone_refresh(
-    reading: _Reading, records: Sequence[CommitRecord], opened: _OpenBatches
-) -> _UndoneRefresh | None:
-    """Find out what is back if the table was set back to before the newest full refresh.
-
-    :param records: Those of the refresh.
-    """
-    view, start = reading.view, reading.view.refresh_start
+def _undone_refresh(reading: _Reading, opened: _OpenBatches) -> _UndoneRefresh | None:
+    """Find out what is back if the table was set back to before the newest full refresh."""
+    view, start, records = reading.view, reading.view.refresh_start, reading.records_of_refresh
     if start is None or not (start in opened.rolled_back or _is_undone(start, records, reading.with_jobs)):
         return None
     entries, taken = rows_in_table(reading.log, reading.log.takeover(view.newest), reading.with_jobs)
@@ -486,16 +480,14 @@ def _is_undone(start: int, records: Sequence[CommitRecord], table_state: TableSt
     return first is None or recovery.rolled_back(first, table_state.restores) is not False
 
 
-def _refresh_problem(
-    reading: _Reading, records: Sequence[CommitRecord], undone: _UndoneRefresh | None
-) -> BatchOutcomeUnknownError | None:
+def _refresh_problem(reading: _Reading, undone: _UndoneRefresh | None) -> BatchOutcomeUnknownError | None:
     """Refuse a table in which files that a full refresh counts as new have their rows already."""
     log, table, start = reading.log, reading.table, reading.view.refresh_start
     undoing = f"A RESTORE of {table}, or an older copy, undid the full refresh that began with batch {start}"
     only_refresh = refresh_next(log.location)
     if start is None:
         return None
-    if undone and log.logged()[0] > 0:
+    if undone and log.vacuumed_below():
         return _undecided(
             f"{undoing}, or may have undone it. It is not known whether its next batches would be loaded "
             "on top of their old rows: `airflow scope vacuum` purged the records that would tell.",
@@ -520,7 +512,7 @@ def _refresh_problem(
             "refresh and run `airflow scope accept-table --yes`. Or delete the rows of these files from the "
             f"table, then run {accept}",
         )
-    if from_before := _doubled_from_before(reading, records, start):
+    if from_before := _doubled_from_before(reading, start):
         return _undecided(
             f"{table} was created again after the full refresh that began with batch {start}, and holds "
             f"batches from before it. The next runs would load {len(from_before):,} files on top of their "
@@ -530,15 +522,16 @@ def _refresh_problem(
     return None
 
 
-def _doubled_from_before(reading: _Reading, records: Sequence[CommitRecord], start: int) -> set[str]:
+def _doubled_from_before(reading: _Reading, start: int) -> set[str]:
     """Name the files that would be loaded on top of their rows, because the table has batches of before.
 
     A run that slept through a full refresh may have put them into a table that was created after it. They
     count as replaced by the refresh, which is not in this table.
     """
-    log, table_state = reading.log, reading.view.table
-    of_another = [r for r in records[:1] if r.table and r.table.table_id != table_state.table_id]
-    if not any(has_lost_rows(record, table_state) for record in of_another):
+    log, table_state, records = reading.log, reading.view.table, reading.records_of_refresh
+    first = records[0] if records else None
+    is_of_another = first and first.table and first.table.table_id != table_state.table_id
+    if not (first and is_of_another and has_lost_rows(first, table_state)):
         return set()
     entries = {
         seq: log.find_offset(seq)
@@ -564,6 +557,11 @@ def _names(batch_slice: Slice) -> list[str]:
 def _names_of(log: CheckpointLog, records: Iterable[CommitRecord]) -> set[str]:
     """Name what committed batches loaded."""
     return {name for r in records if not r.abandoned for name in _names(log.offset(r.seq).slice)}
+
+
+def _without_rows(records: Iterable[CommitRecord], table_state: TableState) -> tuple[CommitRecord, ...]:
+    """Return the batches whose rows the table has no more."""
+    return tuple(r for r in records if not r.abandoned and has_lost_rows(r, table_state))
 
 
 def _is_rolled_back(record: CommitRecord, table_state: TableState) -> bool:
