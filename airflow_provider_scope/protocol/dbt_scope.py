@@ -21,12 +21,12 @@ from airflow_provider_scope.exceptions import (
     WatermarkChangedError,
 )
 from airflow_provider_scope.protocol import takeover
-from airflow_provider_scope.protocol.derived import newest_of_each, put_taken_files, rows_of
+from airflow_provider_scope.protocol.derived import loaded_files, newest_of_each, put_taken_files, rows_of
 from airflow_provider_scope.protocol.takeover import REFRESH, Decision, Epoch, Takeover, digest
 from airflow_provider_scope.values import is_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
@@ -86,12 +86,6 @@ class DbtScopeState:
     def missing(self) -> int:
         """How many batches it does not."""
         return self.watermark.batch_id + 1 - len(self.batches)
-
-    @property
-    def loaded(self) -> pa.Table:
-        """The files as columns, in the order of their paths."""
-        rows = rows_of((file.path, file.modified_ms, file.size_bytes, None, None) for file in self.files)
-        return newest_of_each(rows)
 
 
 def read_state(storage: Storage, location: str, store: str) -> DbtScopeState | None:
@@ -438,5 +432,25 @@ def _check_continues(
 
 
 def write(log: CheckpointLog, taken: Takeover, state: DbtScopeState) -> Takeover:
-    """Put the record of a takeover, and before it the files that it names."""
-    return log.put(replace(taken, lists=put_taken_files(log, state.loaded)))
+    """Put the record of a takeover, and before it the files that it names.
+
+    Those are also the files that counted as loaded before: ``sources/`` names those of the newest batches.
+    """
+    newest = log.newest_offset()
+    epoch = Epoch.of(newest, log.takeover(newest))
+    # Of a file in several lists, the last one counts. What the log says of our files is more than what
+    # sources/ says of them, and dbt-scope may have loaded some of them again since.
+    tables = [
+        _sorted(file for file in state.files if file.size_bytes is not None),
+        *(loaded_files(log, epoch, newest.seq + 1) if newest else ()),
+        _sorted(file for file in state.files if file.size_bytes is None),
+    ]
+    before = epoch.taken.lists if epoch.taken else ()
+    lists = [name for table in tables for name in put_taken_files(log, table)]
+    return log.put(replace(taken, lists=(*before, *lists)))
+
+
+def _sorted(files: Iterable[LoadedFile]) -> pa.Table:
+    return newest_of_each(
+        rows_of((file.path, file.modified_ms, file.size_bytes, None, None) for file in files)
+    )

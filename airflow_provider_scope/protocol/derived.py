@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_provider_scope.exceptions import RecordsVacuumedError, StorageError
+from airflow_provider_scope.exceptions import CheckpointGapError, RecordsVacuumedError, StorageError
 from airflow_provider_scope.protocol import retention, takeover
 from airflow_provider_scope.protocol.retention import MERGED_AT_MOST, Segment
 from airflow_provider_scope.protocol.seen import LISTED_AT_ONCE, History, in_parts, status
@@ -288,7 +288,21 @@ class Segments:
         """Find the segments that count; those that were found damaged do not."""
         return self._chain(self._stored(epoch), epoch.start)
 
-    def no_answer(self) -> StorageError | None:
+    def not_whole(self, epoch: Epoch, unread: int) -> StorageError | CheckpointGapError:
+        """Return the error for segments that do not hold the files of all purged entries.
+
+        :param unread: The first entry that no segment holds.
+        """
+        below = self.log.first
+        return self._no_answer() or CheckpointGapError(
+            f"A segment in {self._folder(epoch)} is missing or damaged: it is not known which files "
+            f"the batches {unread} to {below - 1} loaded, because `airflow scope vacuum` purged the entries.",
+            kept="the table and all records; nothing was written",
+            do=f"restore the segments that begin below {below} from a copy of the checkpoint; "
+            f"or {takeover.REFRESH}",
+        )
+
+    def _no_answer(self) -> StorageError | None:
         """Find the error of a segment that may be sound, which the storage could not read."""
         return next((err for err in self._damaged.values() if isinstance(err, StorageError)), None)
 
@@ -318,7 +332,7 @@ class Segments:
         merged = chain[len(chain) - small :]
         tables = [_read_all(file) for segment in merged if (file := self._file(epoch, segment))]
         if len(tables) < len(merged):
-            if no_answer := self.no_answer():
+            if no_answer := self._no_answer():
                 raise no_answer  # the watermark, which comes next, would say that nothing is missing here
             return  # another run has merged them, or one is damaged: the next run looks again
         rows = newest_of_each(pa.concat_tables([*tables, rows]))
@@ -384,6 +398,22 @@ def _open(data: bytes, epoch: str, segment: Segment) -> pq.ParquetFile:
         msg = f"it holds {content}"
         raise ValueError(msg)
     return file
+
+
+def loaded_files(log: CheckpointLog, epoch: Epoch, end: int) -> list[pa.Table]:
+    """Read the files that the batches of an epoch loaded: tables sorted by path, of which later ones count.
+
+    :param end: The first entry that is left out; all before it are committed.
+    :raises CheckpointGapError: The segments do not hold those of all purged entries.
+    :raises StorageError: Something could not be read just now.
+    """
+    segments = Segments(log, 1)
+    stored, unread = segments.read(epoch)
+    if unread < log.vacuumed_below():
+        raise segments.not_whole(epoch, unread)
+    tables = [_read_all(file) for file in stored]
+    rows = [rows_of(_rows((log.offset(seq), log.commit(seq)))) for seq in range(unread, end)]
+    return [*tables, newest_of_each(pa.concat_tables(rows))] if rows else tables
 
 
 # ---- the files that dbt-scope had loaded ----

@@ -241,7 +241,7 @@ def _read(
     if history and (view.newest or epoch.taken):
         view.seen, unread = history.seen_files(epoch)
         if unread < log.first:
-            raise history.segments.no_answer() or _history_lost(log, epoch, unread)
+            raise history.segments.not_whole(epoch, unread)
     view.uncommitted = [*tail.open_entries]
     for seq in range(unread, tail.logged.stop):
         if view.counts_as_loaded(seq, tail.find_commit(seq)):
@@ -267,7 +267,7 @@ def loaded_in_table(log: CheckpointLog, audit: AuditFiles, engine: Engine, view:
     epoch = Epoch.of(newest, view.takeover)
     loaded, unread = audit.seen_files(epoch)
     if unread < log.vacuumed_below():
-        raise audit.segments.no_answer() or _history_lost(log, epoch, unread)
+        raise audit.segments.not_whole(epoch, unread)
     for seq in range(unread, newest.seq + 1 if newest else 0):
         if view.counts_as_loaded(seq, log.find_commit(seq)):
             loaded.update(log.offset(seq).slice.audited)
@@ -322,16 +322,6 @@ def has_lost_rows(record: CommitRecord, table_state: TableState) -> bool:
     if record.seq > table_state.newest_batch or record.table_version > table_state.version:
         return True  # the table was set back to an older copy
     return recovery.is_undone(record.table_version, table_state.restores) is True
-
-
-def _history_lost(log: CheckpointLog, epoch: Epoch, unread: int) -> CheckpointGapError:
-    return CheckpointGapError(
-        f"A segment in {log.location}/seen/{epoch.folder} is missing or damaged: it is not known which files "
-        f"the batches {unread} to {log.first - 1} loaded, because `airflow scope vacuum` purged the entries.",
-        kept="the table and all records; nothing was written",
-        do=f"restore the segments that begin below {log.first} from a copy of the checkpoint; "
-        f"or {takeover.REFRESH}",
-    )
 
 
 def record_commit(

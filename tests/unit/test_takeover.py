@@ -759,6 +759,45 @@ def test_a_takeover_counts_until_a_full_refresh_begins_at_its_entry_or_later(
     assert (epoch.start, epoch.folder, epoch.batch_id(7)) == (start, folder, batch_id)
 
 
+@pytest.mark.parametrize("is_purged", [False, True])
+def test_a_later_takeover_knows_files_that_sources_no_longer_names(is_purged):
+    """``sources/`` names the files of the newest batches, and the log those of all."""
+    world, theirs = a_world(3)
+    world.retention, world.max_files = 2, 1
+    for number in range(6):
+        put(world, f"ours{number}", NOW_MS - 9_000 + number)
+    world.run()
+    if is_purged:
+        world.vacuum()
+    put(world, "theirs", NOW_MS - 2_000)
+    theirs.run()
+    log = world.log()
+
+    dbt_scope.write(log, *dbt_scope.continuation(log, NOW_MS))
+    for name in ("old0000", "ours0"):
+        put(world, name, NOW_MS - 1_000)
+    report = world.run()
+
+    assert log.vacuumed_below() == (5 if is_purged else 0)
+    assert report.left_out.names == {
+        "changed after it was loaded": ["file:///landing/old0000", "file:///landing/ours0"]
+    }
+    assert world.rows() == each_once(world)
+
+
+def test_a_file_that_dbt_scope_loaded_again_counts_as_it_was_then():
+    world, theirs = a_world(3)
+    put(world, "twice", NOW_MS - 9_000)
+    world.run()
+    put(world, "twice", NOW_MS - 2_000)
+    theirs.run()
+    log = world.log()
+
+    dbt_scope.write(log, *dbt_scope.continuation(log, NOW_MS))
+
+    assert world.run().left_out.counts == {}
+
+
 # ---- what else is refused, and how much it takes ---------------------------------------------------------
 
 
