@@ -252,17 +252,18 @@ def check_watermark(
     """
     if not was_written_around(watermark, newest, entry):
         return
-    value = _as_object(watermark) or {}
+    # It is rebuilt from our batches, and right after a takeover there is none.
+    has_batch = newest is None or (entry is not None and entry.seq >= newest.seq)
+    write_again = "`airflow scope rebuild` writes it again" if has_batch else "restore it from a copy"
     if watermark is None:
         problem = "is missing: somebody deleted it, or a full refresh of dbt-scope has begun"
-        do = "if the table's rows are all there, run `airflow scope rebuild`, which writes it again"
+        do = f"if the table's rows are all there, {write_again}"
     elif not is_dbt_scopes(watermark):
         problem = "cannot be read: an upload by dbt-scope may have been interrupted"
-        do = "if dbt-scope did not run, `airflow scope rebuild` writes it again"
+        do = f"if dbt-scope did not run, {write_again}"
     else:
-        problem = (
-            f"says batch {value.get('batchId')}, and this package did not write it: dbt-scope has run since"
-        )
+        batch_id = (_as_object(watermark) or {}).get("batchId")
+        problem = f"says batch {batch_id}, and this package did not write it: dbt-scope has run since"
         do = (
             "run `airflow scope take-over`, which shows what continuing from there means, and does it "
             "with --yes"

@@ -673,6 +673,25 @@ def test_a_watermark_that_vanished_or_is_half_written_after_a_takeover_is_refuse
     assert world.run().batches == []
 
 
+@pytest.mark.parametrize("watermark", [None, b""])
+def test_a_watermark_that_vanished_right_after_a_takeover_comes_back_from_a_copy(watermark):
+    """There is no batch of ours that it could be rebuilt from."""
+    world, _ = a_world(3)
+    world.run()
+    name = control(world, "watermark.json")
+    copy = world.memory.control.pop(name)
+    if watermark is not None:
+        world.memory.control[name] = watermark
+
+    with pytest.raises(WatermarkChangedError) as caught:
+        world.run()
+    assert "restore it from a copy" in caught.value.do
+    assert "rebuild" not in caught.value.do
+
+    world.memory.control[name] = copy
+    assert world.run().batches == []
+
+
 def test_a_full_refresh_needs_no_acceptance_of_what_dbt_scope_did():
     world, theirs = advanced()
 
