@@ -298,16 +298,14 @@ def take_over(args: Namespace) -> None:
 
 
 def _show_dbt_scope(state: DbtScopeState) -> None:
-    watermark = state.watermark
-    time = watermark.modified_time or "has no time"
-    say(f"dbt-scope's newest batch is {watermark.batch_id}, its watermark {time}")
-    listed_batches = len(state.batches)
+    time = state.modified_time or "has no time"
+    say(f"dbt-scope's newest batch is {state.batch_id}, its watermark {time}")
     say(
-        f"sources/ lists {counted(len(state.files), 'file')}, from {listed_batches:,} of "
-        f"{counted(watermark.batch_id + 1, 'batch', 'batches')}"
+        f"sources/ lists {counted(len(state.files), 'file')}, from {len(state.batches):,} of "
+        f"{counted(state.batch_id + 1, 'batch', 'batches')}"
     )
-    if watermark.batch_id not in state.batches:
-        say(f"it says nothing about the newest batch, {watermark.batch_id}")
+    if state.batch_id not in state.batches:
+        say(f"it says nothing about the newest batch, {state.batch_id}")
 
 
 def _decide(args: Namespace, log: CheckpointLog) -> None:

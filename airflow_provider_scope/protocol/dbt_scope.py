@@ -49,16 +49,6 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 """JSON can hold one, and UTF-8 cannot: no storage has a file of such a name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watermark:
-    """``watermark.json``; of a key that is missing, dbt-scope's default."""
-
-    modified_time: str
-    batch_id: int
-    modified_ms: int | None
-    """``modified_time`` in whole milliseconds, or None: dbt-scope then takes every file."""
-
-
 class LoadedFile(NamedTuple):
     """A file that ``sources/`` names."""
 
@@ -75,8 +65,13 @@ class LoadedFile(NamedTuple):
 class DbtScopeState:
     """dbt-scope's checkpoint at one moment."""
 
-    watermark: Watermark
-    watermark_digest: str
+    watermark: str
+    """Digest of ``watermark.json``."""
+    batch_id: int
+    """Its newest batch."""
+    modified_time: str
+    floor_ms: int | None
+    """``modified_time`` in whole milliseconds, or None: dbt-scope then takes every file."""
     files: tuple[LoadedFile, ...]
     """Each file once: of a file that was loaded again, the newest row."""
     batches: frozenset[int]
@@ -85,7 +80,7 @@ class DbtScopeState:
     @property
     def missing(self) -> int:
         """How many batches it does not."""
-        return self.watermark.batch_id + 1 - len(self.batches)
+        return self.batch_id + 1 - len(self.batches)
 
 
 def read_state(storage: Storage, location: str, store: str) -> DbtScopeState | None:
@@ -112,10 +107,11 @@ def read_state(storage: Storage, location: str, store: str) -> DbtScopeState | N
             kept="the table and the checkpoint; nothing was written",
             do=f"let dbt-scope complete the refresh, then run again. Or {REFRESH}",
         )
-    watermark = _watermark(name, before)
+    batch_id, modified_time = _watermark(name, before)
+    floor_ms = _milliseconds(name, modified_time) if modified_time else None
     newest = max(map(takeover.number, names), default=-1)
-    if newest > watermark.batch_id:
-        raise _damaged(folder, f"goes up to batch {newest}, but {name} ends at {watermark.batch_id}")
+    if newest > batch_id:
+        raise _damaged(folder, f"goes up to batch {newest}, but {name} ends at {batch_id}")
     files: dict[str, LoadedFile] = {}
     batches: set[int] = set()
     for file in _files(storage, folder, names, store):
@@ -125,12 +121,14 @@ def read_state(storage: Storage, location: str, store: str) -> DbtScopeState | N
             files[file.path] = file
     if storage.read(name) != before:
         raise _is_loading(f"{name} changed while it was read")
-    state = DbtScopeState(watermark, digest(before), tuple(files.values()), frozenset(batches))
-    if watermark.modified_ms is None and state.missing:
+    state = DbtScopeState(
+        digest(before), batch_id, modified_time, floor_ms, tuple(files.values()), frozenset(batches)
+    )
+    if floor_ms is None and state.missing:
         raise _damaged(
             name,
             f"has no modifiedTime, and {folder} does not name the files of "
-            f"{state.missing:,} of its {watermark.batch_id + 1:,} batches",
+            f"{state.missing:,} of its {batch_id + 1:,} batches",
         )
     return state
 
@@ -169,14 +167,14 @@ def _diff_rows(name: str, data: bytes) -> Iterator[dict[str, Any]]:
     return (_object(name, line) for line in lines if line.strip())
 
 
-def _watermark(name: str, data: bytes) -> Watermark:
+def _watermark(name: str, data: bytes) -> tuple[int, str]:
+    """Read ``batchId`` and ``modifiedTime``; of a key that is missing, dbt-scope's default."""
     value = _object(name, data)
     _whole(name, value, "version", default=0)
-    batch_id = _whole(name, value, "batchId", default=0)
     modified = value.get("modifiedTime", "")
     if not isinstance(modified, str):
         raise _damaged(name, f"has modifiedTime={modified!r}, expected a time as text")
-    return Watermark(modified, batch_id, _milliseconds(name, modified) if modified else None)
+    return _whole(name, value, "batchId", default=0), modified
 
 
 def _milliseconds(name: str, text: str) -> int:
@@ -296,15 +294,15 @@ def _check_roots(state: DbtScopeState, roots: Sequence[str], stores: Sequence[st
 
 def _record_of(state: DbtScopeState, store: str, now_ms: int, *, number: int = 0, seq: int = 0) -> Takeover:
     """Return the record of what dbt-scope left, without the lists."""
-    floor = state.watermark.modified_ms
+    floor = state.floor_ms
     return Takeover(
         number=number,
         seq=seq,
-        watermark=state.watermark_digest,
-        batch_id=state.watermark.batch_id,
-        modified_time=state.watermark.modified_time,
+        watermark=state.watermark,
+        batch_id=state.batch_id,
+        modified_time=state.modified_time,
         floor_ms=floor,
-        is_recorded=state.watermark.batch_id in state.batches,
+        is_recorded=state.batch_id in state.batches,
         missing=state.missing,
         # dbt-scope cuts a float of milliseconds off, which can make it one less.
         at_floor=tuple(
@@ -367,7 +365,7 @@ def undecided_watermark(log: CheckpointLog) -> str:
     """
     if is_first(log):
         state = existing_state(log)
-        watermark = None if state.watermark.batch_id in state.batches else state.watermark_digest
+        watermark = None if state.batch_id in state.batches else state.watermark
     else:
         newest = log.newest_offset()
         taken = Epoch.of(newest, log.takeover(newest)).taken
@@ -419,12 +417,11 @@ def _check_continues(
     last = epoch.batch_id(newest.seq if newest else -1)
     highest = newest.slice.highest if newest else None
     floor = highest.modified_ms if highest else 0
-    watermark = state.watermark
-    if watermark.batch_id > last and watermark.modified_ms is not None and watermark.modified_ms >= floor:
+    if state.batch_id > last and state.floor_ms is not None and state.floor_ms >= floor:
         return
     raise WatermarkChangedError(
-        f"dbt-scope's watermark in {checkpoint} (batch {watermark.batch_id}, "
-        f"{watermark.modified_time or 'no time'}) does not follow from batch {last} of the log: dbt-scope "
+        f"dbt-scope's watermark in {checkpoint} (batch {state.batch_id}, "
+        f"{state.modified_time or 'no time'}) does not follow from batch {last} of the log: dbt-scope "
         "has started over, or from an older state.",
         kept="the table, the log and all files; nothing was written",
         do=REFRESH,
