@@ -167,10 +167,9 @@ def discover(store: str, place: str, history: str) -> None:
     rules = Rules(patterns=(r"\.parquet$",), young_after_ms=NOW_MS)
 
     steps = Steps()
-    segments = Segments(CheckpointLog(LocalStorage(), f"file://{history}"), 10)
-    tables, _ = segments.read(EPOCH)
-    seen = SeenFiles(tables)
-    steps.done("read the history", sum(segment.metadata.num_rows for segment in tables))
+    segments, _ = Segments(CheckpointLog(LocalStorage(), f"file://{history}"), 10).read(EPOCH)
+    seen = SeenFiles(segments.values())
+    steps.done("read the history", sum(segment.rows for segment in segments))
     candidates = new_candidates(storage.walk(root), rules, (root,), seen)
     assert candidates
     steps.done("list, match, leave out, sort", len(candidates.files))

@@ -266,27 +266,23 @@ class Segments:
         self.fan_out = fan_out
         self._damaged: dict[str, Exception] = {}
 
-    def read(self, epoch: Epoch) -> tuple[list[pq.ParquetFile], int]:
-        """Read the segments of an epoch.
+    def read(self, epoch: Epoch) -> tuple[dict[Segment, pq.ParquetFile], int]:
+        """Read the segments of an epoch that count.
 
-        :return: Their files, and the first entry that no segment holds.
+        :return: The segments in order, each with its file, and the first entry that none of them holds.
         """
-        tables: list[pq.ParquetFile] = []
+        files: dict[Segment, pq.ParquetFile] = {}
         start = epoch.start
         for _ in range(LISTINGS_AT_MOST):
             for segment in self._chain(self._stored(epoch), start):
-                table = self._file(epoch, segment)
-                if table is None:
+                file = self._file(epoch, segment)
+                if file is None:
                     break
-                tables.append(table)
+                files[segment] = file
                 start = segment.last + 1
             else:
                 break
-        return tables, start
-
-    def chain(self, epoch: Epoch) -> list[Segment]:
-        """Find the segments that count; those that were found damaged do not."""
-        return self._chain(self._stored(epoch), epoch.start)
+        return files, start
 
     def not_whole(self, epoch: Epoch, unread: int) -> StorageError | CheckpointGapError:
         """Return the error for segments that do not hold the files of all purged entries.
@@ -357,6 +353,7 @@ class Segments:
         return retention.named(self.log.storage.names(self._folder(epoch)))
 
     def _chain(self, segments: Iterable[Segment], start: int) -> list[Segment]:
+        """Find the segments that count; those that were found damaged do not."""
         return retention.chain((s for s in segments if s.name not in self._damaged), start)
 
     def _file(self, epoch: Epoch, segment: Segment) -> pq.ParquetFile | None:
@@ -408,10 +405,10 @@ def loaded_files(log: CheckpointLog, epoch: Epoch, end: int) -> list[pa.Table]:
     :raises StorageError: Something could not be read just now.
     """
     segments = Segments(log, 1)
-    stored, unread = segments.read(epoch)
+    files, unread = segments.read(epoch)
     if unread < log.vacuumed_below():
         raise segments.not_whole(epoch, unread)
-    tables = [_read_all(file) for file in stored]
+    tables = [*map(_read_all, files.values())]
     rows = [rows_of(_rows((log.offset(seq), log.commit(seq)))) for seq in range(unread, end)]
     return [*tables, newest_of_each(pa.concat_tables(rows))] if rows else tables
 
@@ -458,8 +455,8 @@ class AuditFiles:
 
         :return: The files, and the first entry that has to be read for the rest.
         """
-        tables, first_unread = self.segments.read(epoch)
-        return SeenFiles([*taken_files(self.log, epoch.taken), *tables]), first_unread
+        files, first_unread = self.segments.read(epoch)
+        return SeenFiles([*taken_files(self.log, epoch.taken), *files.values()]), first_unread
 
     def bring_up_to_date(
         self, last: OffsetEntry, newest: Takeover | None = None, *, everything: bool = False

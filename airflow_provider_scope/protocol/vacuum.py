@@ -76,8 +76,8 @@ def purge_of(
     if not why:
         epoch = view.epoch
         folder = epoch.folder
-        tables, end = audit.segments.read(epoch)
-        chain = audit.segments.chain(epoch)
+        segments, end = audit.segments.read(epoch)
+        chain = [*segments]
         end = min(end, view.newest_commit + 1)
         # Where the epoch begins, only a part of the table may have been replaced: ranges and columns of
         # batches before it count, too.
@@ -88,7 +88,7 @@ def purge_of(
             newest_commit=view.newest_commit,
             first_needed=min(
                 _oldest_range(log, range(first, first_of_epoch), default=end),
-                _first_needed(log, SeenFiles(tables), first_of_epoch, end),
+                _first_needed(log, SeenFiles(segments.values()), first_of_epoch, end),
             ),
             columns_from=with_columns.seq if with_columns else None,
             vacuumed=before.below,
@@ -131,12 +131,11 @@ def run(log: CheckpointLog, purge: Purge) -> None:
 def _why_not(view: LogView) -> str:
     """Return why no record may be purged now; "" if some may."""
     last = view.last_committed_entry
+    if view.last_commit is None:
+        return "no batch is committed"
     if last is None or last.refresh_start != view.refresh_start:
-        return (
-            "no batch is committed"
-            if view.last_commit is None
-            else "no batch of the full refresh is committed"
-        )
+        begun = "since the takeover" if view.epoch.taken else "of the full refresh"
+        return f"no batch {begun} is committed"
     if view.watermark != takeover.watermark(last, view.epoch.batch_id(last.seq)):
         return "watermark.json is not up to date: the next run, or `airflow scope rebuild`, writes it"
     return ""

@@ -62,8 +62,8 @@ def test_segments_tell_what_a_dict_tells(batches, listed, fan_out, steps):
     for batch in batches:
         expected.update((file.path, status(file)) for file in batch)
 
-    tables, read_to = stored(batches, fan_out, steps).read(EPOCH)
-    seen_files = SeenFiles(tables)
+    segments, read_to = stored(batches, fan_out, steps).read(EPOCH)
+    seen_files = SeenFiles(segments.values())
 
     assert read_to == len(batches)
     paths = [file.path for file in listed] + list(expected)
@@ -81,10 +81,10 @@ def test_segments_tell_what_a_dict_tells(batches, listed, fan_out, steps):
 @given(BATCHES, st.lists(st.sampled_from(["file:///r/a", "file:///r/a/b", "file:///r/b", "file:///r/"])))
 def test_files_outside_of_the_roots(batches, roots):
     everything = {file.path: status(file) for batch in batches for file in batch}
-    tables, _ = stored(batches, 3, []).read(EPOCH)
+    segments, _ = stored(batches, 3, []).read(EPOCH)
     starts = tuple(f"{root.rstrip('/')}/" for root in roots)
 
-    seen_files = dict(SeenFiles(tables).outside(roots))
+    seen_files = dict(SeenFiles(segments.values()).outside(roots))
 
     assert seen_files == {
         path: at for path, at in everything.items() if not path.startswith(starts) and path not in roots
@@ -119,9 +119,9 @@ def test_a_segment_that_is_damaged_or_gone_is_read_from_the_log(harm):
         case "gone":
             kept.log.storage.delete(path)
 
-    tables, read_to = kept.read(EPOCH)
+    segments, read_to = kept.read(EPOCH)
     assert read_to == retention.named(names)[-1].first
-    assert set(SeenFiles(tables).find([f"file:///r/{n}" for n in range(40)])) == {
+    assert set(SeenFiles(segments.values()).find([f"file:///r/{n}" for n in range(40)])) == {
         f"file:///r/{n}" for n in range(read_to)
     }
     kept.extend(EPOCH, 39, lambda first: pa.concat_tables(rows(batches[n], n) for n in range(first, 40)))
@@ -134,8 +134,8 @@ def test_only_the_parts_that_a_listing_may_be_in_are_decoded(monkeypatch):
     monkeypatch.setattr(derived, "AT_ONCE", 50)
     monkeypatch.setattr(derived, "LISTED_AT_ONCE", 30)
     files = [FileEntry(1, f"file:///r/{n:04}{'x' * 5_000 * (n >= 150)}", n) for n in range(200)]
-    tables, _ = stored([files], 10, []).read(EPOCH)
-    seen_files = SeenFiles(tables)
+    segments, _ = stored([files], 10, []).read(EPOCH)
+    seen_files = SeenFiles(segments.values())
 
     def decoded() -> list[bool]:
         return ["rows" in vars(part) or part.least > "file:///r/0149" for part in seen_files._tables]
@@ -160,9 +160,11 @@ def test_a_changed_byte_is_noticed_or_changes_nothing():
         at = dice.randrange(len(data))
         changed = bytes([data[at] ^ 1 << dice.randrange(8)])
         kept.log.storage.replace(path, data[:at] + changed + data[at + 1 :])
-        tables, read_to = Segments(kept.log, 10).read(EPOCH)
+        segments, read_to = Segments(kept.log, 10).read(EPOCH)
         noticed += read_to == 0
-        assert read_to == 0 or dict(SeenFiles(tables).outside(())) == {f.path: status(f) for f in batch}
+        assert read_to == 0 or dict(SeenFiles(segments.values()).outside(())) == {
+            f.path: status(f) for f in batch
+        }
     assert noticed > 75
 
 

@@ -804,6 +804,16 @@ def test_a_later_takeover_knows_files_that_sources_no_longer_names(is_purged):
     assert world.rows() == each_once(world)
 
 
+def test_a_vacuum_right_after_a_later_takeover_says_what_it_waits_for():
+    world, _ = advanced()
+    log = world.log()
+    dbt_scope.write(log, *dbt_scope.continuation(log, NOW_MS))
+
+    purge = world.vacuum()
+
+    assert (purge.record.below, purge.why) == (0, "no batch since the takeover is committed")
+
+
 def test_a_file_that_dbt_scope_loaded_again_counts_as_it_was_then():
     world, theirs = a_world(3)
     put(world, "twice", NOW_MS - 9_000)
