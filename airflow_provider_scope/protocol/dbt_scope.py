@@ -198,7 +198,8 @@ def _loaded_file(name: str, row: Mapping[str, Any], store: str) -> LoadedFile:
         batch_id,
         uri if isinstance(uri, str) else store + path,
         modified,
-        size if type(size) is int else None,
+        # A snapshot of dbt-scope may have another type for a number that not all of its rows have.
+        size if type(size) is int and size <= _LARGEST else None,
     )
 
 

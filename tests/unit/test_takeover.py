@@ -469,6 +469,15 @@ def test_an_empty_record_is_one_that_was_never_written():
     assert taken_over(world)["missing"] == 1
 
 
+@pytest.mark.parametrize("size", ["1.0", "9223372036854775808"])
+def test_a_size_of_another_type_is_as_none(size):
+    world, _ = a_world(3)
+    row = f'{{"path":"/landing/old0002","modificationTime":{START + 2_002},"batchId":1,"size":{size}}}'
+    world.memory.control[control(world, "sources/1")] = row.encode()
+
+    assert world.run().left_out.counts == {"before the watermark taken over": 1}
+
+
 def test_a_file_that_cannot_be_read_is_an_error():
     world, _ = a_world(3)
 
