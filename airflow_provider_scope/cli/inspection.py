@@ -114,7 +114,7 @@ def status(args: Namespace) -> None:
     if args.interval is None:
         targets.show_intervals(args, target)
     view.check()
-    _show([("what next", _what_next(view, source, is_blocked=any(blocked.values())))])
+    _show([("what next", _what_next(view, source, blocked))])
 
 
 def _show(sections: Iterable[Section]) -> None:
@@ -255,8 +255,11 @@ def _counts(newest: Sequence[CommitRecord]) -> Iterator[Section]:
         )
 
 
-def _what_next(view: LogView, source: SourceCheck, *, is_blocked: bool) -> list[str]:
-    """Say what the next run does, or what has to be done before it."""
+def _what_next(view: LogView, source: SourceCheck, blocked: Mapping[int, list[str]]) -> list[str]:
+    """Say what the next run does, or what has to be done before it.
+
+    :param blocked: Open batch -> what keeps it from being loaded.
+    """
     if view.outcomes(view.open).unclear:
         return ["run `airflow scope accept-table`: it is not known whether a batch was committed"]
     if view.has_state and view.is_state_lost and not view.open:
@@ -267,11 +270,12 @@ def _what_next(view: LogView, source: SourceCheck, *, is_blocked: bool) -> list[
     if view.newest and isinstance(view.newest.slice, RowSlice):
         opened = "abandons the open batches, whose rows only their callers have"
         return [f"{fits}; the next load {opened if view.open else 'writes what it is given'}"]
-    if is_blocked:
-        return [
-            "the next run fails: a file of an open batch is not as it was logged",
-            f"(restore it as it was, or abandon the batch: `airflow scope abandon {view.open[0].seq}`)",
-        ]
+    for entry in view.open:
+        if blocked[entry.seq]:
+            return [
+                "the next run fails: a file of an open batch is not as it was logged",
+                f"(restore it as it was{_instead_of(entry, view.open[0])})",
+            ]
     if view.open:
         return [
             f"{fits}; the next run begins with the open batches",
@@ -281,6 +285,16 @@ def _what_next(view: LogView, source: SourceCheck, *, is_blocked: bool) -> list[
     if source.is_done:
         return [looks]
     return [looks, "(the source was not looked at: `airflow scope plan DAG TASK` does that)"]
+
+
+def _instead_of(blocked: OffsetEntry, oldest: OffsetEntry) -> str:
+    """Say what loads the rows of a batch in another way: only the oldest open one can be abandoned."""
+    if blocked.overwrites_table:
+        return "; or run the task with full_refresh=True, which loads the files that are there then"
+    abandon = f"`airflow scope abandon {blocked.seq}`"
+    if blocked == oldest:
+        return f", or abandon the batch: {abandon}"
+    return f"; or let the task run, which loads the batches before it, and then abandon the batch: {abandon}"
 
 
 def _takeover_text(taken: Takeover) -> str:

@@ -6,8 +6,9 @@ import pytest
 
 from airflow_provider_scope.cli.inspection import _time_text
 from airflow_provider_scope.engines import clock
-from airflow_provider_scope.exceptions import InputError, StorageError
+from airflow_provider_scope.exceptions import InputError, SourceFileGoneError, StorageError
 from tests.crash.world import NOW_MS
+from tests.support.faulty_storage import before
 
 TOP = """\
 table       file:///table
@@ -108,7 +109,8 @@ def test_open_batches_are_listed_with_what_became_of_them(desk):
         "… file:///landing/d.parquet\n"
         "               blocked: file:///landing/d.parquet is missing\n"
         "what next   the next run fails: a file of an open batch is not as it was logged\n"
-        "            (restore it as it was, or abandon the batch: `airflow scope abandon file:///table 1`)\n"
+        "            (restore it as it was; or let the task run, which loads the batches before it, and then "
+        "abandon the batch: `airflow scope abandon file:///table 2`)\n"
     )
 
 
@@ -235,3 +237,44 @@ def test_how_long_ago_something_was_is_told_in_its_two_largest_units(monkeypatch
     monkeypatch.setattr(clock, "now_ms", lambda: NOW_MS + seconds * 1_000)
 
     assert _time_text(NOW_MS) == f"2023-11-14T22:13:20Z ({words})"
+
+
+def test_the_batch_that_is_to_be_abandoned_is_the_one_that_is_blocked(desk):
+    desk.loaded("a.parquet")
+    desk.world.drop("b.parquet", 1_800)
+    desk.world.drop("c.parquet", 1_700)
+    desk.fails("files 1", lambda: desk.world.hide("b.parquet"))
+
+    assert what_helps(desk) == (
+        "(restore it as it was, or abandon the batch: `airflow scope abandon file:///table 1`)"
+    )
+    desk.world.show("b.parquet")
+    desk.world.hide("c.parquet")
+    assert what_helps(desk) == (
+        "(restore it as it was; or let the task run, which loads the batches before it, and then abandon "
+        "the batch: `airflow scope abandon file:///table 2`)"
+    )
+    with pytest.raises(SourceFileGoneError):
+        desk.world.run()
+    assert desk.table_command("abandon", "2", "--yes").code == 0
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+
+
+def test_the_batch_that_begins_a_full_refresh_is_not_to_be_abandoned(desk):
+    desk.loaded("a.parquet", "b.parquet")
+    with pytest.raises(SourceFileGoneError):
+        desk.world.run(before("files 2", lambda: desk.world.hide("a.parquet")), refresh=True)
+
+    assert what_helps(desk) == (
+        "(restore it as it was; or run the task with full_refresh=True, which loads the files that are "
+        "there then)"
+    )
+    desk.world.run(refresh=True)
+    assert desk.rows_are_those_of("b.parquet")
+
+
+def what_helps(desk):
+    *_, what_next, help_line = desk.table_command("status").out.splitlines()
+    assert what_next == "what next   the next run fails: a file of an open batch is not as it was logged"
+    return help_line.strip()
