@@ -503,7 +503,9 @@ def test_a_table_without_a_feed_or_a_key_is_refused(writer):
 def test_what_a_first_run_would_refuse_is_refused_before_there_is_a_file(writer):
     writer.land({"a.csv": "id\n1\n"})
     write_deltalake(writer.folder / "target", pa.table({"id": [1]}))
-    assert "UnknownRowsError" in writer.refused(str(writer.landing))
+    refused = writer.refused(str(writer.landing))
+    assert "UnknownRowsError" in refused
+    assert "run `airflow scope accept-table /target`: " in refused
 
     parquet.write_table(pa.table({"id": [1]}), writer.landing / "a.parquet")
     (writer.landing / "a.csv").unlink()
@@ -522,6 +524,15 @@ def test_a_file_is_written_over_only_if_that_is_said(writer):
     said = writer.desk.scope(*words, "--force")
     assert writer.file.read_text() == first
     assert "airflow scope plan odd_name load --read\n" in said.out
+
+
+def test_a_file_that_cannot_be_written_is_an_error(writer):
+    writer.land({"a.csv": "id\n1\n"})
+    (writer.folder / "file").touch()
+
+    for name in (f"{'n' * 250}.example", "file/orders.py"):
+        writer.file = writer.folder / name
+        assert "could not be written: " in writer.refused(str(writer.landing))
 
 
 def test_without_a_name_of_a_file_it_is_printed(writer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -36,7 +37,7 @@ def init(args: Namespace) -> None:
     from airflow_provider_scope.operators.base import address_of  # noqa: PLC0415
 
     output = Path(args.output_file) if args.output_file else None
-    if output and output.exists() and not args.force:
+    if output and os.path.exists(output) and not args.force:  # noqa: PTH110 - whatever the name is
         raise refusal(
             f"The file {output} exists.",
             "name another file in --output; or add --force, which writes over it",
@@ -45,6 +46,7 @@ def init(args: Namespace) -> None:
     text = dag_text(dag_id or "load", args.table, args.storage_conn_id, _load_of(args))
     instance = _task_of(text)
     ingest, context = instance.ingest(), instance.context()
+    set_address(address_of(ingest, (dag_id, "load"), None, context.storage_conn_id))
     execution, request, _ = assembly.assemble(ingest, context)
     preview = dry_run.preview(execution, request)
     if preview.error:
@@ -69,7 +71,6 @@ def init(args: Namespace) -> None:
         say(f"  airflow scope status {shlex.quote(args.table)}{conn_id}")
     if args.verify:
         args.read = True
-        set_address(address_of(ingest, (dag_id, "load"), None, context.storage_conn_id))
         say()
         inspection.show_plan(args, ingest, context)
 
