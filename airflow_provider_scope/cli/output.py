@@ -72,6 +72,19 @@ def facts_of(error: ScopeProviderError) -> dict[str, str]:
     return error.to_dict()
 
 
+def show_rows(rows: list[dict[str, Any]], output: str) -> None:
+    """Print rows in a format that all of Airflow's commands have."""
+    from airflow.cli.simple_table import AirflowConsole  # noqa: PLC0415 - slow to load
+    from rich.markup import escape  # noqa: PLC0415
+
+    if output == "table":  # in which a text in brackets is markup
+        rows = [
+            {name: escape(value) if isinstance(value, str) else value for name, value in row.items()}
+            for row in rows
+        ]
+    AirflowConsole().print_as(rows, output)
+
+
 def show_error(error: Exception) -> None:
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
 
@@ -99,6 +112,7 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
         set_address(address_of(args))
         is_json = getattr(args, "output_format", None) == "json"
         args.facts = {"error": None}
+        error: Exception | None = None
         try:
             if is_json or hasattr(args, "output"):  # that of `list`
                 _log_to_stderr()
@@ -108,13 +122,15 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
         except (ScopeProviderError, AirflowException) as err:
             parts = err if isinstance(err, ScopeProviderError) else ScopeProviderError(str(err))
             args.facts["error"] = {**facts_of(parts), "type": type(err).__name__}
-            if args.verbose:
-                raise
-            show_error(err)
-            raise SystemExit(1) from None
-        finally:
-            if is_json:
-                sys.stdout.write(json.dumps(args.facts, indent=2, default=str) + "\n")
+            error = err
+        # Not if the command broke down: the object would say that there was no error.
+        if is_json:
+            sys.stdout.write(json.dumps(args.facts, indent=2, default=str) + "\n")
+        if error and args.verbose:
+            raise error
+        if error:
+            show_error(error)
+            raise SystemExit(1)
 
     return run
 

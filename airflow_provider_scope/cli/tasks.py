@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_scope.cli import targets
-from airflow_provider_scope.cli.output import command, quiet, say, set_address
+from airflow_provider_scope.cli.output import command, quiet, say, set_address, show_rows
 from airflow_provider_scope.cli.targets import Target
 from airflow_provider_scope.engines import assembly, clock, server
 from airflow_provider_scope.engines.assembly import RunContext
@@ -45,6 +45,7 @@ NOT_MAPPED = -1
 """Airflow's map index of a task that is not mapped."""
 _KEPT = "everything; nothing was read or written"
 _OF_ANOTHER_TASK = "a result of another task (XComArg)"
+_KNOWN = "a command knows only `params`, `dag` and `task`; look at a run's log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,11 @@ class Instance:
             rendered: dict[str, Any] = operator.render_template(values, self._template_context(operator), env)
         except TemplateError as err:
             raise self._needs(f"a value that only a run knows ({err})") from None
+        except Exception as err:  # noqa: BLE001 - whatever it is, it is raised by the user's own expression
+            message = (
+                f"A template in an argument of the task {self.name} fails with {type(err).__name__}: {err}."
+            )
+            raise InputError(message, kept=_KEPT, do=_KNOWN) from None
         return rendered
 
     def _template_context(self, operator: Any) -> dict[str, Any]:
@@ -150,7 +156,7 @@ class Instance:
         return InputError(
             f"An argument of the task {self.name} needs {missing}.",
             kept=_KEPT,
-            do="a command knows only `params`, `dag` and `task`; look at a run's log",
+            do=_KNOWN,
         )
 
 
@@ -247,13 +253,11 @@ def _is_ingest(task: Any) -> bool:
 @command
 def list_pipelines(args: Namespace) -> None:
     """Show each pipeline as a row; nothing is written, no source is listed, no JVM is started."""
-    from airflow.cli.simple_table import AirflowConsole  # noqa: PLC0415
-
     with quiet(verbose=args.verbose):
         bags = _bags(args.bundle_name)
         dags = (bag[dag_id] for bag in bags for dag_id in sorted(bag))
         rows = [_row(instance) for dag in dags for instance in instances(dag)]
-    AirflowConsole().print_as(rows, args.output)
+    show_rows(rows, args.output)
 
 
 def find_dag(bundle_names: list[str] | None, dag_id: str) -> Any:
@@ -437,8 +441,6 @@ def start_server(args: Namespace) -> None:
 
 @command
 def list_servers(args: Namespace) -> None:
-    from airflow.cli.simple_table import AirflowConsole  # noqa: PLC0415
-
     rows = [
         {
             "server": state.name,
@@ -451,7 +453,7 @@ def list_servers(args: Namespace) -> None:
         }
         for state in server.servers()
     ]
-    AirflowConsole().print_as(rows, args.output)
+    show_rows(rows, args.output)
 
 
 @command

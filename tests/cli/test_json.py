@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from airflow_provider_scope.cli import inspection
 from airflow_provider_scope.values import window_of
 from tests.crash.world import DeltaWorld
 
@@ -164,6 +165,21 @@ def test_what_is_quarantined_is_counted_by_file_and_rule_and_it_is_said_how_to_s
         '  the first of its 3 is record 2: {"w":"y"}',
         f"all of them, with all their records: {sql}",
     ]
+
+
+def test_a_command_that_breaks_down_has_no_json_that_says_there_was_no_error(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.loaded("a.parquet")
+
+    def breaks_down(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(inspection, "read_log", breaks_down)
+    with pytest.raises(MemoryError):
+        desk.table_command("status", "-o", "json")
+
+    assert desk.capsys.readouterr().out == ""
 
 
 def test_a_place_without_a_pipeline_has_no_quarantine_but_an_error(desk: Any) -> None:

@@ -469,6 +469,35 @@ def test_a_dag_or_task_that_does_not_exist_is_said_in_a_line(desk, dag_file, dag
     assert "Traceback" not in said.err
 
 
+@pytest.mark.parametrize(
+    ("template", "error"),
+    [
+        ("{{ 1 / params.full }}", "ZeroDivisionError: division by zero"),
+        ("{{ params.part + 1 }}", 'TypeError: can only concatenate str (not "int") to str'),
+    ],
+)
+def test_a_template_that_fails_is_an_error_of_its_task_alone(desk, dag_file, template, error):
+    dag_file(f'"{template}"')
+
+    said = planned(desk)
+    rows = {row["task_id"]: row for row in desk.listed()}
+
+    message = f"InputError: A template in an argument of the task planned.ingest fails with {error}."
+    assert (said.code, said.out, said.err.splitlines()[-3]) == (1, "", message)
+    assert (rows["ingest"]["state"], rows["ingest"]["error"]) == ("unknown", message)
+    assert rows["mapped"]["state"] == "not begun"
+
+
+@pytest.mark.parametrize("output", ["table", "plain", "json", "yaml"])
+@pytest.mark.parametrize("name", ["[raw]", "[/raw]", "[bold]x"])
+def test_a_path_with_brackets_is_shown_as_it_is(desk, dag_file, name, output):
+    dag_file(checkpoint=f"{{'location': '/data/{name}'}}")
+
+    said = desk.scope("list", "-o", output)
+
+    assert (said.code, f"file:///data/{name}" in said.out) == (0, True)
+
+
 def test_a_sql_file_is_found_beside_the_dag(desk, dag_file, in_dags):
     dag_file(sql='"planned.sql"')
     in_dags("planned.sql", "SELECT " + ", ".join(SOURCE.names) + " FROM @data")
