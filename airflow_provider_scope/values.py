@@ -138,9 +138,14 @@ def usual_pattern(source_format: str) -> str:
     return f"(?i){pattern}$"
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+"""Characters that end a line, or tell a terminal what to do."""
+
+
 def printable(path: str) -> str:
-    r"""Make a path printable anywhere: a byte that is not UTF-8 becomes ``\udcff``."""
-    return path.encode(errors="backslashreplace").decode()
+    r"""Make a path printable anywhere: a byte that is not UTF-8 becomes ``\udcff``, a line break ``\n``."""
+    text = path.encode(errors="backslashreplace").decode()
+    return text if text.isprintable() else _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def some_names(paths: Sequence[str], at_most: int) -> str:

@@ -75,7 +75,7 @@ def _show_quarantined(asides: list[QuarantinedFile]) -> None:
     for aside in asides[:SHOWN_AT_MOST]:
         say(f"batch {aside.batch}: {printable(aside.file or 'rows of the SELECT')}")
         if aside.whole:
-            say(f"  the whole file: {aside.whole}")
+            say(f"  the whole file: {printable(aside.whole)}")
         for rule, count in sorted(aside.rules.items(), key=lambda item: (-item[1], item[0])):
             say(f"  {counted(count, 'record')}: {rule}")
         if aside.raw is not None:
@@ -83,7 +83,7 @@ def _show_quarantined(asides: list[QuarantinedFile]) -> None:
             label = (
                 f"the first of its {aside.records:,} is" if aside.record and aside.records > 1 else "such as"
             )
-            say(f"  {label} {place}: {mask(aside.raw)[:RAW_SHOWN]}")
+            say(f"  {label} {place}: {printable(mask(aside.raw)[:RAW_SHOWN])}")
     if len(asides) > SHOWN_AT_MOST:
         say(f"and {counted(len(asides) - SHOWN_AT_MOST, 'file')} more: the table has them all")
 

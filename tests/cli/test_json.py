@@ -125,7 +125,7 @@ def test_what_is_quarantined_is_counted_by_file_and_rule_and_it_is_said_how_to_s
         "file": [f"file://{desk.world.folder}/landing/{name}.parquet" for name in "abbb"],
         "record": pa.array([None, 3, 5, 2], pa.int64()),
         "rule": ["it cannot be read", 'v is not "int"', 'v is not "int"', "w is not date"],
-        "raw": pa.array([None, '{"v":"x"}', "é", '{"w":"y"}'], pa.string()),
+        "raw": pa.array([None, '{"v":"x"}', "é", '{"w":\n"y"}'], pa.string()),
         "pipeline": [desk.world.log().pipeline().pipeline] * 4,
     }
     write_deltalake(str(desk.world.folder / "quarantine"), pa.table(rows))
@@ -162,7 +162,7 @@ def test_what_is_quarantined_is_counted_by_file_and_rule_and_it_is_said_how_to_s
         "batch 1: file:///landing/b.parquet",
         '  2 records: v is not "int"',
         "  1 record: w is not date",
-        '  the first of its 3 is record 2: {"w":"y"}',
+        r'  the first of its 3 is record 2: {"w":\n"y"}',
         f"all of them, with all their records: {sql}",
     ]
 

@@ -239,6 +239,15 @@ def test_how_long_ago_something_was_is_told_in_its_two_largest_units(monkeypatch
     assert _time_text(NOW_MS) == f"2023-11-14T22:13:20Z ({words})"
 
 
+def test_a_name_with_a_line_break_stays_in_its_line(desk):
+    desk.vanished("a\nopen        nothing", 0)
+
+    lines = desk.table_command("status").out.splitlines()
+
+    assert [line for line in lines if line.startswith("open ")] == ["open        1 batch"]
+    assert r"               blocked: file:///landing/a\nopen        nothing is missing" in lines
+
+
 def test_the_batch_that_is_to_be_abandoned_is_the_one_that_is_blocked(desk):
     desk.loaded("a.parquet")
     desk.world.drop("b.parquet", 1_800)

@@ -80,6 +80,13 @@ def test_a_name_of_bytes_that_are_not_utf8_is_not_readable_and_can_be_printed() 
     assert printable("file:///in/café\u2028.csv") == "file:///in/café\u2028.csv"
 
 
+def test_a_name_neither_ends_the_line_in_which_it_is_printed_nor_speaks_to_the_terminal() -> None:
+    assert (
+        printable("file:///in/a\nopen nothing\r\x1b[2J\x9b.csv")
+        == r"file:///in/a\nopen nothing\r\x1b[2J\x9b.csv"
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "readable"),
     [
