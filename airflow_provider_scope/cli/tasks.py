@@ -316,7 +316,10 @@ def _row(instance: Instance) -> dict[str, Any]:
     try:
         _fill(row, instance)
     except (ScopeProviderError, AirflowException) as err:
-        row["error"] = f"{type(err).__name__}: {str(err).splitlines()[0]}"
+        first_line, *_ = str(err).splitlines() or [""]
+        row["error"] = f"{type(err).__name__}: {first_line}"
+        if isinstance(err, ScopeProviderError) and err.is_retryable:
+            row["state"] = "unknown"  # what could not be read refuses nothing
     return row
 
 

@@ -328,6 +328,17 @@ def test_list_says_that_a_source_which_was_created_again_is_refused(desk, dag_fi
     assert row["error"] == f"CursorError: {ran.value.what}".replace(str(desk.world.folder), "")
 
 
+def test_list_does_not_say_that_a_source_which_could_not_be_read_is_refused(desk, dag_file):
+    loaded(desk.world, 1)
+    desk.world.order(1)
+    Path(local(desk.world.orders), "_delta_log", f"{1:020}.json").write_text("{")
+
+    (row,) = desk.listed()
+
+    assert (row["state"], row["committed"][:7]) == ("unknown", "batch 0")
+    assert row["error"].startswith("TableUnreadableError: ")
+
+
 def test_a_plan_shows_the_next_slice_without_spark(desk, dag_file):
     loaded(desk.world, 1)
     desk.world.order(1)
