@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope import expectations
 from airflow_provider_scope.cli import targets
@@ -15,9 +15,11 @@ from airflow_provider_scope.cli.output import (
     SHOWN_AT_MOST,
     command,
     facts_of,
+    first_of,
     only_refresh,
     say,
     set_batch,
+    show,
     show_batches,
     show_error,
     span,
@@ -32,7 +34,6 @@ from airflow_provider_scope.exceptions import (
     ChangeFeedError,
     ScopeProviderError,
 )
-from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import bad_records, dry_run, repair, takeover
 from airflow_provider_scope.protocol.intervals import IntervalLog
 from airflow_provider_scope.protocol.report import changes_text, rescued_text
@@ -54,7 +55,7 @@ from airflow_provider_scope.values import (
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow_provider_scope.engines.assembly import RunContext
     from airflow_provider_scope.protocol.log import CheckpointLog
@@ -69,8 +70,6 @@ if TYPE_CHECKING:
 
 BATCHES_READ = 50
 """The newest committed batches whose records are read for changed and quarantined rows."""
-Section: TypeAlias = "tuple[str, Sequence[str]]"
-"""A name, and the lines that follow it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +105,15 @@ def status(args: Namespace) -> None:
         raise
     blocked = {entry.seq: _blocking(view, entry) for entry in view.open}
     args.facts |= _status_facts(view, target, blocked)
-    _show(_progress(view, target))
+    _show_progress(view, target)
     source = _check_source(view, target)
-    _show([("behind", source.lines)])
+    show("behind", source.lines)
     say(f"open        {counted(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
     show_batches(view.open, "            ", view, lambda entry: [*jobs(entry), *blocked[entry.seq]])
     if args.interval is None:
         targets.show_intervals(args, target)
     view.check()
-    _show([("what next", _what_next(view, source, blocked))])
-
-
-def _show(sections: Iterable[Section]) -> None:
-    """Print sections: each line of them, with the name before the first."""
-    for name, lines in sections:
-        for number, line in enumerate(lines):
-            say(f"{'' if number else name:12}{line}")
+    show("what next", _what_next(view, source, blocked))
 
 
 def _status_facts(view: LogView, target: Target, blocked: Mapping[int, list[str]]) -> dict[str, Any]:
@@ -153,33 +145,33 @@ def _status_facts(view: LogView, target: Target, blocked: Mapping[int, list[str]
     }
 
 
-def _progress(view: LogView, target: Target) -> Iterator[Section]:
-    """Tell how far the table and the log have come."""
+def _show_progress(view: LogView, target: Target) -> None:
+    """Print how far the table and the log have come."""
     log, taken = target.log, view.epoch.taken
-    yield "table", _table_lines(view, target.table)
-    yield "checkpoint", [log.location]
-    yield "pipeline", [str(view.pipeline.pipeline if view.pipeline else None)]
+    show("table", _table_lines(view, target.table))
+    show("checkpoint", [log.location])
+    show("pipeline", [str(view.pipeline.pipeline if view.pipeline else None)])
     if taken:
         after = f"from dbt-scope after its batch {taken.batch_id}; {_time_text(taken.taken_at_ms)}"
-        yield "taken over", [after, _takeover_text(taken)]
-    yield "logged", [span(range(view.next_seq))]
+        show("taken over", [after, _takeover_text(taken)])
+    show("logged", [span(range(view.next_seq))])
     if vacuumed := log.vacuumed_below():
-        yield "vacuumed", [f"the records below batch {vacuumed}"]
-    yield "committed", [_committed_text(view)]
-    yield from _counts([log.commit(seq) for seq in log.committed()[-BATCHES_READ:]])
+        show("vacuumed", [f"the records below batch {vacuumed}"])
+    show("committed", [_committed_text(view)])
+    _show_counts([log.commit(seq) for seq in log.committed()[-BATCHES_READ:]])
     if pinned := pinned_columns(log, view):
         changes = (
             f"since batch {after.seq}: {change_text(before.columns, after.columns)}"
             for before, after in pairwise(log.schemas())
         )
-        yield "columns", [f"inferred: {pinned}", *changes]
+        show("columns", [f"inferred: {pinned}", *changes])
     if view.refresh_start is not None:
-        yield "refresh", [_refresh_text(view, view.refresh_start)]
+        show("refresh", [_refresh_text(view, view.refresh_start)])
     if view.has_state:
         lost = f"not known; {only_refresh(log.location)}"
-        yield "state", [lost if view.is_state_lost else state_text(view.state, log.location)]
+        show("state", [lost if view.is_state_lost else state_text(view.state, log.location)])
     else:
-        yield "watermark", _watermark_lines(view, log)
+        show("watermark", _watermark_lines(view, log))
 
 
 def _table_lines(view: LogView, table: str) -> list[str]:
@@ -229,8 +221,8 @@ def _watermark_lines(view: LogView, log: CheckpointLog) -> list[str]:
     return lines
 
 
-def _counts(newest: Sequence[CommitRecord]) -> Iterator[Section]:
-    """Tell how many rows the newest batches changed, warned of, rescued and quarantined."""
+def _show_counts(newest: Sequence[CommitRecord]) -> None:
+    """Print how many rows the newest batches changed, warned of, rescued and quarantined."""
     batches = span([record.seq for record in newest])
     changes: Counter[str] = Counter()
     rescued: Counter[str] = Counter()
@@ -238,21 +230,16 @@ def _counts(newest: Sequence[CommitRecord]) -> Iterator[Section]:
         changes.update(record.changes)
         rescued.update(record.rescued)
     if changes:
-        yield "changed", [f"{changes_text(changes)}; {batches}"]
+        show("changed", [f"{changes_text(changes)}; {batches}"])
     for line in expectations.lines(expectations.total(record.warned for record in newest)):
-        yield "warned", [f"{line}; {batches}"]
+        show("warned", [f"{line}; {batches}"])
     if rescued:
-        yield "rescued", [f"{rescued_text(rescued)}; {batches}"]
+        show("rescued", [f"{rescued_text(rescued)}; {batches}"])
     quarantined = bad_records.total(record.quarantined for record in newest)
     if quarantined:
-        yield (
-            "quarantined",
-            [
-                f"{bad_records.text(quarantined)} of {batches}",
-                *bad_records.rule_lines(quarantined)[:SHOWN_AT_MOST],
-                "`airflow scope quarantine` shows them",
-            ],
-        )
+        rules = bad_records.rule_lines(quarantined)[:SHOWN_AT_MOST]
+        show("quarantined", [f"{bad_records.text(quarantined)} of {batches}", *rules])
+        show("", ["`airflow scope quarantine` shows them"])
 
 
 def _what_next(view: LogView, source: SourceCheck, blocked: Mapping[int, list[str]]) -> list[str]:
@@ -299,12 +286,11 @@ def _instead_of(blocked: OffsetEntry, oldest: OffsetEntry) -> str:
 
 def _takeover_text(taken: Takeover) -> str:
     """Say which files count as loaded because dbt-scope has loaded them."""
-    listed_files = "the files that sources/ names"
-    until = f"all files up to {taken.modified_time}" if taken.floor_ms is not None else listed_files
-    if not taken.missing:
-        return f"loaded there: {until}; {counted(taken.files, 'file')} by name"
+    has_time = taken.floor_ms is not None
+    until = f"all files up to {taken.modified_time}" if has_time else "the files that sources/ names"
     gaps = counted(taken.missing, "batch", "batches")
-    return f"loaded there: {until}; {counted(taken.files, 'file')} by name; the files of {gaps} are not known"
+    unknown = f"; the files of {gaps} are not known" if taken.missing else ""
+    return f"loaded there: {until}; {counted(taken.files, 'file')} by name{unknown}"
 
 
 def _time_text(milliseconds: int) -> str:
@@ -320,23 +306,22 @@ def _blocking(view: LogView, entry: OffsetEntry) -> list[str]:
     """
     if repair.settled(view, entry):
         return []
-    lines = [line for line in map(_blocking_text, entry.slice.audited) if line]
-    more = [f"and {len(lines) - SHOWN_AT_MOST:,} more"] if len(lines) > SHOWN_AT_MOST else []
-    return [*lines[:SHOWN_AT_MOST], *more]
+    states = ((file.path, _state_on_disk(file)) for file in entry.slice.audited)
+    return first_of([f"blocked: {printable(path)} {state}" for path, state in states if state])
 
 
-def _blocking_text(file: FileEntry) -> str:
+def _state_on_disk(file: FileEntry) -> str:
+    """Say how a file differs from what was logged; empty if it does not."""
     if not file.path.startswith(SCHEME):
         return ""
     try:
         status = os.stat(local_path(file.path))  # noqa: PTH116 - a name may be no valid text
     except FileNotFoundError:
-        return f"blocked: {printable(file.path)} is missing"
+        return "is missing"
     except OSError as err:
-        return f"blocked: {printable(file.path)} could not be checked: {err.strerror}"
-    if file.is_still(status.st_mtime_ns // 1_000_000, status.st_size):
-        return ""
-    return f"blocked: {printable(file.path)} has changed since it was logged"
+        return f"could not be checked: {err.strerror}"
+    is_still = file.is_still(status.st_mtime_ns // 1_000_000, status.st_size)
+    return "" if is_still else "has changed since it was logged"
 
 
 def _check_source(view: LogView, target: Target) -> SourceCheck:
@@ -350,8 +335,7 @@ def _check_source(view: LogView, target: Target) -> SourceCheck:
             # The record is not trusted: it must not send credentials to a host that nobody named.
             return SourceCheck([f"not checked: {source} is on another store; `airflow scope list` checks it"])
         spec = CdfSource(table=source)
-        storage = store_of(source, target.storage_conn_id).storage
-        rows = ChangeRows(spec=spec, place=target.log.location, storage=storage)
+        rows = ChangeRows(spec=spec, place=target.log.location, storage=target.storage_of(source))
         lag, warnings = rows.unread(view, clock.now_ms())
     except ScopeProviderError as err:
         problem = "the source could not be read, and the next run fails if that stays so: see `behind`"
@@ -439,15 +423,14 @@ def _read(args: Namespace, execution: MicroBatchExecution, entry: OffsetEntry, c
         warned=findings.warned,
         refusals=[facts_of(error) for error in findings.refusals],
     )
-    if not findings.refusals:
+    if findings.refusals:
+        say(f"batch {entry.seq} cannot be loaded: {counted(len(findings.refusals), 'reason')}, see below")
+        groups = {"bad in it": (*findings.bad, *findings.warned)}
+    else:
         rows = "" if findings.rows is None else f": {counted(findings.rows, 'row')}"
         say(f"batch {entry.seq} can be loaded{rows}")
-    else:
-        say(f"batch {entry.seq} cannot be loaded: {counted(len(findings.refusals), 'reason')}, see below")
-    sections = {"quarantined": findings.bad, "loaded with a warning": findings.warned}
-    if findings.refusals:
-        sections = {"bad in it": (*findings.bad, *findings.warned)}
-    for title, lines in sections.items():
+        groups = {"quarantined": findings.bad, "loaded with a warning": findings.warned}
+    for title, lines in groups.items():
         if lines:
             say(title)
         for line in lines:

@@ -24,7 +24,7 @@ from airflow_provider_scope.values import FileSlice, counted, window_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.view import LogView
@@ -54,6 +54,18 @@ def say(text: str = "") -> None:
         write(line)
     else:
         sys.stdout.write(line + "\n")
+
+
+def show(name: str, lines: Iterable[str]) -> None:
+    """Write lines, with a name before the first; nothing if there are none."""
+    for number, line in enumerate(lines):
+        say(f"{'' if number else name:12}{line}")
+
+
+def first_of(lines: Sequence[str], remaining: str = "more") -> list[str]:
+    """Return the first lines, and one that counts the remaining ones."""
+    count = len(lines) - SHOWN_AT_MOST
+    return [*lines[:SHOWN_AT_MOST], f"and {count:,} {remaining}"] if count > 0 else [*lines]
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from airflow_provider_scope.cli.output import SHOWN_AT_MOST, command, say
 from airflow_provider_scope.cli.targets import open_pipeline
 from airflow_provider_scope.delta.log import read_table
 from airflow_provider_scope.exceptions import mask
-from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.sql import literal, quoted
 from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.values import counted, printable
@@ -35,8 +34,7 @@ def quarantine(args: Namespace) -> None:
     tables = list(dict.fromkeys(used))
     asides = []
     for table in tables:
-        storage = store_of(table, target.storage_conn_id).storage
-        asides += read_quarantine(table, storage, pipeline.pipeline)
+        asides += read_quarantine(table, target.storage_of(table), pipeline.pipeline)
     effective = in_effect(log, asides)
     args.facts.update(
         pipeline=pipeline.pipeline,

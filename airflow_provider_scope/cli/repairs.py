@@ -13,6 +13,7 @@ from airflow_provider_scope.cli.output import (
     only_refresh,
     say,
     set_address,
+    show,
     show_batches,
     span,
     state_text,
@@ -22,7 +23,6 @@ from airflow_provider_scope.delta.log import read_table
 from airflow_provider_scope.delta.write_rules import TOMBSTONES
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import InputError, TableError
-from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import acceptance, dbt_scope, first_run, recovery, repair
 from airflow_provider_scope.protocol import vacuum as vacuums
 from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
@@ -31,7 +31,6 @@ from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.jobs import TAG_LIMIT
 from airflow_provider_scope.scope.submission import is_ours
-from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.sql import literal, quoted
 from airflow_provider_scope.values import RowSlice, counted, some_names, window_of_log
 
@@ -60,7 +59,7 @@ def rebuild(args: Namespace) -> None:
     files = f"watermark.json and sources/ in {log.location}"
     if not is_confirmed(args, f"{files} would be written again from the log"):
         return
-    last = repair.rebuild(log, assembly.audit_files(log, Checkpoint()))
+    last = repair.rebuild(log, target.audit_files())
     if last is None:
         say("nothing is committed yet, so there is nothing to write")
     else:
@@ -78,13 +77,12 @@ def abandon(args: Namespace) -> None:
         show_batches([entry], "batch ", view)
     if not is_confirmed(args, *_abandoning_lines(entry, view, engine)):
         return
-    audit = assembly.audit_files(log, Checkpoint())
-    record = repair.abandon(log, audit, engine, table, args.seq, now_ms=clock.now_ms)
-    if not record.abandoned:
+    record = repair.abandon(log, target.audit_files(), engine, table, args.seq, now_ms=clock.now_ms)
+    if record.abandoned:
+        say(f"batch {args.seq} is abandoned; {_next_text(entry)}")
+    else:
         version = record.table_version
         say(f"batch {args.seq} was already in the table, as version {version}; this is now recorded")
-    else:
-        say(f"batch {args.seq} is abandoned; {_next_text(entry)}")
 
 
 def _next_text(entry: OffsetEntry) -> str:
@@ -179,11 +177,10 @@ def _accept(args: Namespace) -> None:
 def _deletes_that_stay(target: Target, consequences: Consequences) -> list[str]:
     """Say which deletes still keep rows away, though a RESTORE undid them, and how to remove them."""
     place = f"{target.table}/{TOMBSTONES}"
-    storage = store_of(target.table, target.storage_conn_id).storage
-    parts = read_table(place, storage, ["pipeline", "batch"]) if consequences.rolled_back else ()
+    lost = {record.seq for record in consequences.rolled_back}
+    parts = read_table(place, target.storage_of(place), ["pipeline", "batch"]) if lost else ()
     rows = [row for part in parts for row in part.to_pylist()]
     pipeline = repair.existing_pipeline(target.log).pipeline
-    lost = {record.seq for record in consequences.rolled_back}
     batches = sorted(lost & {row["batch"] for row in rows if row["pipeline"] == pipeline})
     if not batches:
         return []
@@ -340,9 +337,10 @@ _NAMES = {
 def vacuum(args: Namespace) -> None:
     vacuums.check_retain(args.retain_batches)
     target, _ = open_pipeline(args)
-    table, log, engine = target.table, target.log, target.engine()
-    audit = assembly.audit_files(log, Checkpoint())
-    purge = vacuums.purge_of(log, audit, engine, table, retain=args.retain_batches, now_ms=clock.now_ms())
+    log, retain, now_ms = target.log, args.retain_batches, clock.now_ms()
+    purge = vacuums.purge_of(
+        log, target.audit_files(), target.engine(), target.table, retain=retain, now_ms=now_ms
+    )
     say(f"checkpoint  {log.location}")
     _show_deleted(purge)
     _show_kept(purge)
@@ -362,7 +360,7 @@ def vacuum(args: Namespace) -> None:
 
 def _show_deleted(purge: Purge) -> None:
     lines = [f"{_NAMES.get(g.kind, g.kind)}{_batches_text(g)}: {_size_text(g)}" for g in purge.groups]
-    _show("deletes", lines or ["nothing"])
+    show("deletes", lines or ["nothing"])
 
 
 def _show_kept(purge: Purge) -> None:
@@ -372,12 +370,7 @@ def _show_kept(purge: Purge) -> None:
             lines.append(f"{_NAMES[group.kind]}{_batches_text(group)}: {_size_text(group)}; {purge.why}")
         elif group.kind in WHY_KEPT:
             lines.append(f"{group.kind}/: {_size_text(group)}; {WHY_KEPT[group.kind]}")
-    _show("keeps", lines)
-
-
-def _show(title: str, lines: list[str]) -> None:
-    for number, line in enumerate(lines):
-        say(f"{'' if number else title:12}{line}")
+    show("keeps", lines)
 
 
 def _batches_text(group: Group) -> str:

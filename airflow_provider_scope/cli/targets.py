@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_scope.cli.output import SHOWN_AT_MOST, address_of, say, set_address
+from airflow_provider_scope.cli.output import address_of, first_of, say, set_address, show
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.assembly import RunContext
 from airflow_provider_scope.exceptions import InputError, TableError
@@ -33,11 +33,13 @@ from airflow_provider_scope.values import Window, counted, iso_time, window_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import Attempt, OffsetEntry, Pipeline
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.scope.jobs import BatchIdentity
+    from airflow_provider_scope.stores.protocol import Storage
     from airflow_provider_scope.waiting import Job
 
 
@@ -86,6 +88,13 @@ class Target:
             scope_conn_id=getattr(args, "scope_conn_id", None),
         )
 
+    def storage_of(self, uri: str) -> Storage:
+        """Open the store of a location, through the connection of the command."""
+        return store_of(uri, self.storage_conn_id).storage
+
+    def audit_files(self) -> AuditFiles:
+        return assembly.audit_files(self.log, Checkpoint())
+
     def engine(self) -> Engine:
         """Return the engine that is named. Without a name it is SCOPE if jobs run the batches."""
         is_spark = self.engine_name == "spark" or isinstance(self.log, IntervalLog)  # SCOPE has no intervals
@@ -107,8 +116,8 @@ class Target:
             return newest >= 0
         if any(seq > newest for seq in self.log.tail().committed):
             return False
-        storage = store_of(self.table, self.storage_conn_id).storage
-        return probe(self.table, pipeline.pipeline, NO_BASELINE, storage).newest_batch < newest
+        table_state = probe(self.table, pipeline.pipeline, NO_BASELINE, self.storage_of(self.table))
+        return table_state.newest_batch < newest
 
     def scope_runner(self) -> ScopeRunner:
         """Return an engine that reads and closes batches; it runs none."""
@@ -126,7 +135,7 @@ class Target:
             ),
             script=_no_script,
             report=say,
-            table_storage=store_of(self.table, self.storage_conn_id).storage,
+            table_storage=self.storage_of(self.table),
         )
 
     def checked_view(self, engine: Engine) -> LogView:
@@ -269,14 +278,9 @@ def show_intervals(args: Namespace, target: Target) -> None:
         return
     first, last = iso_time(min(states).start_ms)[:19], iso_time(max(states).end_ms)[:19]
     say(f"intervals   {len(states):,}, from {first}Z to {last}Z")
-    unfinished = {window.name: state for window, state in states.items() if state.text}
-    for name, state in list(unfinished.items())[:SHOWN_AT_MOST]:
-        say(f"            {name}: {state.text}")
-    if len(unfinished) > SHOWN_AT_MOST:
-        say(f"            and {len(unfinished) - SHOWN_AT_MOST:,} more that are open or refused")
-    if not unfinished:
-        say("            all batches are committed")
-    refused = {name: state.error for name, state in unfinished.items() if state.error}
+    unfinished = [f"{window.name}: {state.text}" for window, state in states.items() if state.text]
+    show("", first_of(unfinished, "more that are open or refused") or ["all batches are committed"])
+    refused = {window.name: state.error for window, state in states.items() if state.error}
     if refused:
         name, error = next(iter(refused.items()))
         interval = {"interval": name} if len(refused) == 1 else {"all_intervals": True}
