@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
@@ -30,24 +30,22 @@ RAW_SHOWN = 200
 def quarantine(args: Namespace) -> None:
     target, pipeline = open_pipeline(args)
     log = target.log
-    used = [table for table in log.quarantines() if place_of(table) == place_of(target.table)]
-    tables = list(dict.fromkeys(used))
-    asides = []
-    for table in tables:
-        asides += read_quarantine(table, target.storage_of(table), pipeline.pipeline)
-    effective = in_effect(log, asides)
+    in_store = (table for table in log.quarantines() if place_of(table) == place_of(target.table))
+    tables = list(dict.fromkeys(in_store))
+    parts = [read_quarantine(table, target.storage_of(table), pipeline.pipeline) for table in tables]
+    files = in_effect(log, [file for part in parts for file in part])
     args.facts.update(
         pipeline=pipeline.pipeline,
         tables=tables,
         quarantined=[
             {
-                "batch": aside.batch,
-                "file": aside.file and printable(aside.file),
-                "whole_file": aside.whole,
-                "records": aside.records,
-                "rules": dict(aside.rules),
+                "batch": file.batch,
+                "file": file.path and printable(file.path),
+                "whole_file": file.whole,
+                "records": file.records,
+                "rules": dict(file.rules),
             }
-            for aside in effective
+            for file in files
         ],
     )
     for table in tables:
@@ -55,45 +53,42 @@ def quarantine(args: Namespace) -> None:
     if not tables:
         say('quarantine  none: no run with the table in this store had bad_records="quarantine"')
         return
-    _show_quarantined(effective)
-    if effective:
-        for table in tables:
-            sql = f"SELECT * FROM delta.{quoted(table)}"  # noqa: S608 - it is shown, not run
-            name = literal(pipeline.pipeline)
-            say(f"all of them, with all their records: {sql} WHERE pipeline = {name}")
-
-
-def _show_quarantined(asides: list[QuarantinedFile]) -> None:
-    if not asides:
+    if not files:
         say("            is empty")
         return
-    files = sum(1 for aside in asides if aside.whole)
-    rows = sum(aside.records for aside in asides)
-    say(f"            {counted(rows, 'record')}, and {counted(files, 'file')} as a whole")
-    for aside in asides[:SHOWN_AT_MOST]:
-        say(f"batch {aside.batch}: {printable(aside.file or 'rows of the SELECT')}")
-        if aside.whole:
-            say(f"  the whole file: {printable(aside.whole)}")
-        for rule, count in sorted(aside.rules.items(), key=lambda item: (-item[1], item[0])):
+    _show_files(files)
+    for table in tables:
+        sql = f"SELECT * FROM delta.{quoted(table)}"  # noqa: S608 - it is shown, not run
+        name = literal(pipeline.pipeline)
+        say(f"all of them, with all their records: {sql} WHERE pipeline = {name}")
+
+
+def _show_files(files: Sequence[QuarantinedFile]) -> None:
+    records = counted(sum(file.records for file in files), "record")
+    say(f"            {records}, and {counted(sum(bool(file.whole) for file in files), 'file')} as a whole")
+    for file in files[:SHOWN_AT_MOST]:
+        say(f"batch {file.batch}: {printable(file.path or 'rows of the SELECT')}")
+        if file.whole:
+            say(f"  the whole file: {printable(file.whole)}")
+        for rule, count in sorted(file.rules.items(), key=lambda item: (-item[1], item[0])):
             say(f"  {counted(count, 'record')}: {rule}")
-        if aside.raw is not None:
-            place = f"record {aside.record:,}" if aside.record else "a row"
-            label = (
-                f"the first of its {aside.records:,} is" if aside.record and aside.records > 1 else "such as"
-            )
-            say(f"  {label} {place}: {printable(mask(aside.raw)[:RAW_SHOWN])}")
-    if len(asides) > SHOWN_AT_MOST:
-        say(f"and {counted(len(asides) - SHOWN_AT_MOST, 'file')} more: the table has them all")
+        if file.raw is not None:
+            place = f"record {file.record:,}" if file.record else "a row"
+            is_first = file.record and file.records > 1
+            label = f"the first of its {file.records:,} is" if is_first else "such as"
+            say(f"  {label} {place}: {printable(mask(file.raw)[:RAW_SHOWN])}")
+    if len(files) > SHOWN_AT_MOST:
+        say(f"and {counted(len(files) - SHOWN_AT_MOST, 'file')} more: the table has them all")
 
 
-def in_effect(log: CheckpointLog, asides: Sequence[QuarantinedFile]) -> list[QuarantinedFile]:
+def in_effect(log: CheckpointLog, files: Sequence[QuarantinedFile]) -> list[QuarantinedFile]:
     """Collect what was quarantined by batches that are in the table and that no full refresh has replaced."""
     committed = log.committed()
     start = (log.offset(committed[-1]).refresh_start or 0) if committed else 0
-    batches = {aside.batch for aside in asides}
+    batches = {file.batch for file in files}
     in_table = {seq for seq in committed if seq in batches and not log.commit(seq).abandoned}
     in_table |= set(log.vacuumed().quarantined)
-    return [aside for aside in asides if aside.batch in in_table and aside.batch >= start]
+    return [file for file in files if file.batch in in_table and file.batch >= start]
 
 
 # ---- the records and files in it ----
@@ -106,7 +101,7 @@ class QuarantinedFile:
     """The part of one file, in one batch, that is in the quarantine."""
 
     batch: int
-    file: str | None
+    path: str | None
     """None where the SELECT did not tell the file of a row."""
     whole: str | None = None
     """Why the whole file could not be loaded; None if only records of it were quarantined."""
@@ -135,16 +130,16 @@ def read_quarantine(location: str, storage: Storage, pipeline: str) -> list[Quar
         rows_of_pipeline = part.filter(pc.equal(part["pipeline"], pipeline))
         for row in rows_of_pipeline.to_pylist():
             _add(files, row)
-    return sorted(files.values(), key=lambda quarantined: (quarantined.batch, quarantined.file or ""))
+    return sorted(files.values(), key=lambda file: (file.batch, file.path or ""))
 
 
-def _add(files: dict[tuple[int, str | None], QuarantinedFile], row: dict[str, object]) -> None:
-    batch, file, record = row["batch"], row["file"], row["record"]
-    quarantined = files.setdefault((batch, file), QuarantinedFile(batch, file))  # type: ignore[arg-type] # as its columns are
-    if record is None and row["raw"] is None:
-        quarantined.whole = str(row["rule"])
-        return
+def _add(files: dict[tuple[int, str | None], QuarantinedFile], row: dict[str, Any]) -> None:
+    batch, path, record = row["batch"], row["file"], row["record"]
+    file = files.setdefault((batch, path), QuarantinedFile(batch, path))
     rule = str(row["rule"])
-    quarantined.rules[rule] = quarantined.rules.get(rule, 0) + 1
-    if quarantined.raw is None or (isinstance(record, int) and record < (quarantined.record or record + 1)):
-        quarantined.record, quarantined.raw = record, str(row["raw"])  # type: ignore[assignment] # a number or None
+    if record is None and row["raw"] is None:
+        file.whole = rule
+        return
+    file.rules[rule] = file.rules.get(rule, 0) + 1
+    if file.raw is None or (record is not None and record < (file.record or record + 1)):
+        file.record, file.raw = record, str(row["raw"])

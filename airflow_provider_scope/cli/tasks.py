@@ -43,9 +43,12 @@ if TYPE_CHECKING:
 
 NOT_MAPPED = -1
 """Airflow's map index of a task that is not mapped."""
-_KEPT = "everything; nothing was read or written"
 _OF_ANOTHER_TASK = "a result of another task (XComArg)"
 _KNOWN = "a command knows only `params`, `dag` and `task`; look at a run's log"
+
+
+def _refusal(message: str, do: str) -> InputError:
+    return InputError(message, kept="everything; nothing was read or written", do=do)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +118,19 @@ class Instance:
             message = (
                 f"A template in an argument of the task {self.name} fails with {type(err).__name__}: {err}."
             )
-            raise InputError(message, kept=_KEPT, do=_KNOWN) from None
+            raise _refusal(message, _KNOWN) from None
         return rendered
 
     def _template_context(self, operator: Any) -> dict[str, Any]:
         """Return what templates can use without a run."""
-        of_instance = (
-            {} if self.map_index == NOT_MAPPED else {"ti": SimpleNamespace(map_index=self.map_index)}
-        )
         params = self.dag.params.dump() | operator.params.dump()
-        return {"params": params, "dag": self.dag, "task": operator, **of_instance}
+        context = {"params": params, "dag": self.dag, "task": operator}
+        return context if self.map_index == NOT_MAPPED else {**context, "ti": self._ti}
+
+    @property
+    def _ti(self) -> Any:
+        """What a run has as the instance of the task, as far as it is known without one."""
+        return SimpleNamespace(map_index=self.map_index)
 
     def context(self) -> RunContext:
         operator = self._operator()
@@ -149,15 +155,11 @@ class Instance:
             raise self._needs("a result of another task (XComArg), over which it is mapped")
         if not hasattr(self.task, "expand_input"):  # its group is mapped
             return copy(self.task)
-        values, _ = self.task.expand_input.resolve({"ti": SimpleNamespace(map_index=self.map_index)})
+        values, _ = self.task.expand_input.resolve({"ti": self._ti})
         return self.task.unmap(values)
 
     def _needs(self, missing: str) -> InputError:
-        return InputError(
-            f"An argument of the task {self.name} needs {missing}.",
-            kept=_KEPT,
-            do=_KNOWN,
-        )
+        return _refusal(f"An argument of the task {self.name} needs {missing}.", _KNOWN)
 
 
 def ingest_of_task(args: Namespace) -> tuple[Ingest, RunContext]:
@@ -170,38 +172,33 @@ def ingest_of_task(args: Namespace) -> tuple[Ingest, RunContext]:
 
     with quiet(verbose=args.verbose):
         dag = find_dag(args.bundle_name, args.dag_id)
-    task = dag.get_task(args.task_id)
+    task, name = dag.get_task(args.task_id), f"{args.dag_id}.{args.task_id}"
     if not _is_ingest(task):
-        raise InputError(
-            f"The task {args.dag_id}.{args.task_id} is a {type(task).__name__}.",
-            kept=_KEPT,
-            do="name a task that is a DeltaIncrementalIngestOperator; `airflow scope list` shows them",
+        raise _refusal(
+            f"The task {name} is a {type(task).__name__}.",
+            "name a task that is a DeltaIncrementalIngestOperator; `airflow scope list` shows them",
         )
-    instance = Instance(dag, task, args.map_index, getattr(args, "full_refresh", False))
     count = mapped_count(task)
     if count is not None and not 0 <= args.map_index < count:
-        raise InputError(
-            f"The task {args.dag_id}.{args.task_id} is mapped to {count:,} instances, and "
-            f"--map-index={args.map_index} is none of them.",
-            kept=_KEPT,
-            do=f"name one of them: --map-index 0 to {count - 1}",
+        raise _refusal(
+            f"The task {name} is mapped to {count:,} instances, and --map-index={args.map_index} is none of "
+            "them.",
+            f"name one of them: --map-index 0 to {count - 1}",
         )
-    if not _is_mapped(task) and args.map_index != NOT_MAPPED:
-        raise InputError(
-            f"The task {args.dag_id}.{args.task_id} is not mapped, but has --map-index={args.map_index}.",
-            kept=_KEPT,
-            do="leave --map-index out",
+    is_mapped = _is_mapped(task)
+    if not is_mapped and args.map_index != NOT_MAPPED:
+        raise _refusal(
+            f"The task {name} is not mapped, but has --map-index={args.map_index}.", "leave --map-index out"
         )
+    instance = Instance(dag, task, args.map_index, getattr(args, "full_refresh", False))
     ingest, context = instance.ingest(), instance.context()
-    map_index = args.map_index if _is_mapped(task) else None
+    map_index = args.map_index if is_mapped else None
     address = address_of(ingest, (args.dag_id, args.task_id), map_index, context.storage_conn_id)
     set_address(address)
     window = targets.named_interval(args)
     if window and ingest.mode != "data_interval":
-        raise InputError(
-            f"The task {args.dag_id}.{args.task_id} loads no intervals, but has --interval={window.name}.",
-            kept=_KEPT,
-            do="leave --interval out",
+        raise _refusal(
+            f"The task {name} loads no intervals, but has --interval={window.name}.", "leave --interval out"
         )
     if window:
         set_address(replace(address, interval=window.name))
@@ -268,11 +265,10 @@ def find_dag(bundle_names: list[str] | None, dag_id: str) -> Any:
     for bag in _bags(bundle_names):
         if dag_id in bag:
             return bag[dag_id]
-    raise InputError(
+    raise _refusal(
         f"There is no Dag {dag_id}: no bundle{f' of {bundle_names}' if bundle_names else ''} has it, or its "
         "file has an error.",
-        kept=_KEPT,
-        do=f"correct the id, or the file of {dag_id}: `airflow dags list-import-errors` shows its error",
+        f"correct the id, or the file of {dag_id}: `airflow dags list-import-errors` shows its error",
     )
 
 
@@ -286,10 +282,8 @@ def _bags(bundle_names: list[str] | None) -> Iterator[dict[str, Any]]:
 
     bundles = {bundle.name: bundle for bundle in DagBundlesManager().get_all_dag_bundles()}  # type: ignore[no-untyped-call] # Airflow's
     if unknown := [name for name in bundle_names or () if name not in bundles]:
-        raise InputError(
-            f"There is no Dag bundle {unknown[0]}.",
-            kept=_KEPT,
-            do=f"correct --bundle-name: there are {', '.join(bundles)}",
+        raise _refusal(
+            f"There is no Dag bundle {unknown[0]}.", f"correct --bundle-name: there are {', '.join(bundles)}"
         )
     for bundle in bundles.values():
         if not bundle_names or bundle.name in bundle_names:

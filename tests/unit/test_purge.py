@@ -90,7 +90,7 @@ def test_what_was_put_aside_by_a_purged_batch_can_still_be_given_back():
             record = replace(world.log().commit(1), quarantined={"files": Quarantined(1, {"unreadable": 1})})
             world.memory.control[f"{world.checkpoint}/commits/{1:020}"] = records.encode(record)
     path = "file:///landing/f1"
-    aside = QuarantinedFile(batch=1, file=path, whole="unreadable")
+    aside = QuarantinedFile(batch=1, path=path, whole="unreadable")
 
     world.vacuum()
     world.drop("f4", at=900)
