@@ -90,7 +90,10 @@ def status(args: Namespace) -> None:
     target = Target.of(args)
     table, log = target.table, target.log
     args.facts.update(table=table, checkpoint=log.location)
-    if targets.show_intervals_alone(args, target):
+    if target.windows_alone():
+        show("table", [table])
+        show("checkpoint", [log.location])
+        targets.show_intervals(args, target)
         return
     pipeline = repair.existing_pipeline(log)
     engine = target.engine()
@@ -98,8 +101,8 @@ def status(args: Namespace) -> None:
     try:
         view = read_log(log, engine, table)
     except BatchOutcomeUnknownError:
-        say(f"table       {table}")
-        say(f"checkpoint  {log.location}")
+        show("table", [table])
+        show("checkpoint", [log.location])
         say("open")
         show_batches(log.open_entries(), "            ", details=jobs)
         raise

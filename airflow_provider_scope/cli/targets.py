@@ -152,6 +152,10 @@ class Target:
         """Return the intervals of the checkpoint, in their order."""
         return known_intervals(self.log.storage, self.log.location)
 
+    def windows_alone(self) -> list[Window]:
+        """Return the intervals of a checkpoint that has no other pipeline; none if it has one."""
+        return [] if isinstance(self.log, IntervalLog) or self.log.pipeline() else self.windows()
+
     def of_interval(self, window: Window) -> Target:
         return replace(self, log=IntervalLog(self.log.storage, self.log.location, window))
 
@@ -207,24 +211,23 @@ def check_interval_named(args: Namespace, target: Target) -> None:
 
     :raises InputError: The command must name an interval, or is not for intervals.
     """
-    if isinstance(target.log, IntervalLog) or target.log.pipeline():
+    windows = target.windows_alone()
+    if not windows:
         return
-    windows = target.windows()
-    if windows:
+    do = (
+        "nothing: an interval has no derived files, and keeps all of its records, because only they show "
+        "which files it loaded"
+    )
+    if hasattr(args, "interval"):
         do = (
-            "nothing: an interval has no derived files, and keeps all of its records, because only they show "
-            "which files it loaded"
+            f"name one, such as --interval {windows[-1].name}: `airflow scope status` shows those with "
+            "open batches"
         )
-        if hasattr(args, "interval"):
-            do = (
-                f"name one, such as --interval {windows[-1].name}: `airflow scope status` shows those with "
-                "open batches"
-            )
-        raise InputError(
-            f"{target.log.location} has {counted(len(windows), 'interval')}, and no other pipeline.",
-            kept="everything; nothing was written",
-            do=do,
-        )
+    raise InputError(
+        f"{target.log.location} has {counted(len(windows), 'interval')}, and no other pipeline.",
+        kept="everything; nothing was written",
+        do=do,
+    )
 
 
 def each_pipeline(args: Namespace) -> Iterator[Namespace]:
@@ -253,19 +256,6 @@ def each_pipeline(args: Namespace) -> Iterator[Namespace]:
     for window in windows:
         say(f"interval {window.name}:")
         yield Namespace(**{**vars(args), "interval": window.name})
-
-
-def show_intervals_alone(args: Namespace, target: Target) -> bool:
-    """Print the intervals of a table if it has no other pipeline; tell whether that is so.
-
-    :raises TableError: See ``show_intervals``.
-    """
-    if args.interval is not None or target.log.pipeline() or not target.windows():
-        return False
-    say(f"table       {target.table}")
-    say(f"checkpoint  {target.log.location}")
-    show_intervals(args, target)
-    return True
 
 
 def show_intervals(args: Namespace, target: Target) -> None:

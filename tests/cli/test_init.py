@@ -22,9 +22,12 @@ from deltalake import write_deltalake
 from pyarrow import orc, parquet
 
 from airflow_provider_scope.cli.init import samples
+from airflow_provider_scope.cli.init.files import folder_of
 from airflow_provider_scope.cli.tasks import Instance
 from airflow_provider_scope.emulator import Emulator
+from airflow_provider_scope.exceptions import BadFileError
 from airflow_provider_scope.specs import CdfSource, FileSource, JdbcSource, Merge, TableSpec
+from airflow_provider_scope.values import FileEntry
 from tests.cli.conftest import Desk
 from tests.crash.world import DeltaWorld
 from tests.datasets import packages
@@ -271,6 +274,19 @@ def test_files_on_another_store_are_looked_into_through_its_connection(writer, m
             assert 'storage_conn_id="hdfs"' in said.out
             assert 'properties={"delta.columnMapping.mode": "name"}' in said.out
             assert ('"sep": ";"' in said.out) == (source == "csv")
+
+
+@pytest.mark.parametrize("name", ["b.csv", "b.parquet"])
+def test_a_file_that_vanishes_while_it_is_looked_at_is_not_taken_for_an_empty_one(name):
+    class Store:
+        def walk(self, root: str) -> list[FileEntry]:
+            return [FileEntry(1_000, f"{root}/{name}", 9)]
+
+        def read(self, path: str) -> None:
+            return None
+
+    with pytest.raises(BadFileError, match=f"{name} cannot be loaded: it is missing since"):
+        folder_of("webhdfs://h/in", "webhdfs://h/in", Store(), None)
 
 
 # ---- databases ----

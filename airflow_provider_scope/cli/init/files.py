@@ -243,8 +243,15 @@ def _head(storage: Storage, file: FileEntry) -> tuple[bytes, bool]:
         except OSError as err:
             raise _unreadable(file, f"it could not be read: {err.strerror}") from err
     else:
-        data = storage.read(file.path) or b""
+        data = _whole(storage, file)
     return data[:_HEAD_BYTES], len(data) <= _HEAD_BYTES
+
+
+def _whole(storage: Storage, file: FileEntry) -> bytes:
+    data = storage.read(file.path)
+    if data is None:
+        raise _unreadable(file, "it is missing since the folder was listed")
+    return data
 
 
 def _unreadable(file: FileEntry, reason: str) -> BadFileError:
@@ -377,7 +384,7 @@ def _columnar(schema_of: Callable[[Any], pa.Schema], storage: Storage, files: Se
     columns, names = dict[str, None](), dict[str, None]()
     for file in files:
         is_local = file.path.startswith(SCHEME)
-        opened = local_path(file.path) if is_local else io.BytesIO(storage.read(file.path) or b"")
+        opened = local_path(file.path) if is_local else io.BytesIO(_whole(storage, file))
         try:
             schema = schema_of(opened)
         except (pa.ArrowException, OSError) as err:
