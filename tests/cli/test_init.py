@@ -418,6 +418,7 @@ REFUSED: dict[str, tuple[dict[str, bytes | str], str]] = {
     "no parquet": ({"a.parquet": "PAR1, not really"}, "its columns could not be read"),
     "an encoding that Spark lacks": ({"a.csv": "id\n€\n".encode("cp1252")}, "neither UTF-8 nor ISO-8859-1"),
     "no JSON": ({"a.json": "id: 1\n"}, "it is not JSON"),
+    "JSON that is too deep": ({"a.json": "[" * 100_000}, "it is not JSON"),
     "two separators": (
         {"a.csv": "id,b\n1,2\n", "b.csv": "id;b\n1;2\n"},
         "of two kinds",
@@ -509,7 +510,10 @@ def test_a_database_that_does_not_answer_is_an_error_and_no_table_without_column
 
 def test_a_table_without_a_feed_or_a_key_is_refused(writer):
     source = feed(writer)
+    odd = writer.folder / "a`b"
+    write_deltalake(odd, pa.table({"id": [1]}))
 
+    assert "ALTER TABLE delta.`/a``b` SET" in writer.refused(str(odd), "--key", "id")
     assert "ChangeFeedError" in writer.refused(source, "--key", "id")
     other = writer.folder / "fed"
     write_deltalake(other, pa.table({"id": [1]}), configuration={"delta.enableChangeDataFeed": "true"})
@@ -549,6 +553,16 @@ def test_a_file_that_cannot_be_written_is_an_error(writer):
     for name in (f"{'n' * 250}.example", "file/orders.py"):
         writer.file = writer.folder / name
         assert "could not be written: " in writer.refused(str(writer.landing))
+
+
+@pytest.mark.parametrize(("name", "dag_id"), [("-x", "_x"), ("t" * 255, "t" * 250)], ids=["dash", "long"])
+def test_the_name_of_each_table_gives_an_id_that_airflow_and_its_commands_take(writer, name, dag_id):
+    writer.land({"a.csv": "id\n1\n"})
+
+    said = writer.desk.scope("init", str(writer.landing), f"{writer.folder}/{name}")
+
+    assert (said.code, said.err) == (0, "")
+    assert f"`airflow scope plan {dag_id} load --read`" in said.out
 
 
 def test_without_a_name_of_a_file_it_is_printed(writer):

@@ -42,8 +42,10 @@ def init(args: Namespace) -> None:
             f"The file {output} exists.",
             "name another file in --output; or add --force, which writes over it",
         )
-    dag_id = re.sub(r"[^\w.-]+", "_", output.stem if output else base_name(args.table.rstrip("/")))
-    text = dag_text(dag_id or "load", args.table, args.storage_conn_id, _load_of(args))
+    name = output.stem if output else base_name(args.table.rstrip("/"))
+    # As Airflow takes an id, and a command: an option begins with a dash.
+    dag_id = re.sub(r"^-|[^\w.-]+", "_", name)[:250] or "load"
+    text = dag_text(dag_id, args.table, args.storage_conn_id, _load_of(args))
     instance = _task_of(text)
     ingest, context = instance.ingest(), instance.context()
     set_address(address_of(ingest, (dag_id, "load"), None, context.storage_conn_id))

@@ -196,11 +196,11 @@ def json_sample(text: str, *, is_whole: bool) -> JsonSample | None:
     try:
         values = [json.loads(line) for line in lines[:_RECORDS]]
         is_document = False
-    except ValueError:
+    except (ValueError, RecursionError):
         is_document = True
         try:
             values = [json.loads(text)]
-        except ValueError:
+        except (ValueError, RecursionError):
             if is_whole or not text.lstrip().startswith(("{", "[")):
                 return None
             values = [{}]

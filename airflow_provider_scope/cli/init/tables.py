@@ -374,7 +374,7 @@ def feed_of(table: str, uri: str, storage: Storage, key: Sequence[str]) -> Load:
         raise ChangeFeedError(
             f"The Delta table {table} has no change data feed, so it does not say which rows changed.",
             kept=KEPT,
-            do=f"turn the feed on: ALTER TABLE delta.`{table}` SET TBLPROPERTIES "
+            do=f"turn the feed on: ALTER TABLE delta.{quoted(table)} SET TBLPROPERTIES "
             "(delta.enableChangeDataFeed = true). Or load the table by a column that grows: write the "
             "Dag file yourself, with TableSource(table=…, cursor=…)",
         )
