@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sized
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from math import prod
@@ -123,7 +124,7 @@ class Instance:
 
     def _template_context(self, operator: Any) -> dict[str, Any]:
         """Return what templates can use without a run."""
-        params = self.dag.params.dump() | operator.params.dump()
+        params = _defaults(self.dag.params) | _defaults(operator.params)
         context = {"params": params, "dag": self.dag, "task": operator}
         return context if self.map_index == NOT_MAPPED else {**context, "ti": self._ti}
 
@@ -162,6 +163,15 @@ class Instance:
         return _refusal(f"An argument of the task {self.name} needs {missing}.", _KNOWN)
 
 
+def _defaults(params: Any) -> dict[str, Any]:
+    """Return the params that have a default, by their names; the others have a value in a run alone."""
+    defaults = {}
+    for name, param in params.items():
+        with suppress(AirflowException):
+            defaults[name] = param.resolve()
+    return defaults
+
+
 def ingest_of_task(args: Namespace) -> tuple[Ingest, RunContext]:
     """Return the arguments of the task that a command names, and the context of a run of it.
 
@@ -183,7 +193,9 @@ def ingest_of_task(args: Namespace) -> tuple[Ingest, RunContext]:
         raise _refusal(
             f"The task {name} is mapped to {count:,} instances, and --map-index={args.map_index} is none of "
             "them.",
-            f"name one of them: --map-index 0 to {count - 1}",
+            f"name one of them: --map-index 0 to {count - 1}"
+            if count
+            else "nothing: a run of it loads nothing",
         )
     is_mapped = _is_mapped(task)
     if not is_mapped and args.map_index != NOT_MAPPED:

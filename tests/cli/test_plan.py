@@ -469,6 +469,33 @@ def test_a_dag_or_task_that_does_not_exist_is_said_in_a_line(desk, dag_file, dag
     assert "Traceback" not in said.err
 
 
+def test_a_param_without_a_default_is_a_value_that_only_a_run_knows(desk, dag_file):
+    params = "{'needed': __import__('airflow.sdk').sdk.Param(type='string'), 'empty': None}"
+    desk.world.drop("a.parquet", 60)
+
+    dag_file('"{{ params.needed }}"', params=params)
+    needed = planned(desk)
+    dag_file("\"{{ params.empty or 'landing' }}\"", params=params)
+    empty = planned(desk)
+
+    assert (needed.code, needed.out) == (1, "")
+    assert "needs a value that only a run knows ('dict object' has no attribute 'needed')" in needed.err
+    assert (empty.code, empty.err) == (0, "")
+
+
+def test_a_task_that_is_mapped_over_nothing_has_no_instance_to_name(desk, dag_file):
+    dag_file(
+        more="    DeltaIncrementalIngestOperator.partial(\n"
+        "        task_id='over_nothing', source=FileSource(roots='/in', format='parquet')\n"
+        "    ).expand(delta_location=[])\n"
+    )
+
+    said = planned(desk, "over_nothing")
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err.endswith("What to do: nothing: a run of it loads nothing\n")
+
+
 @pytest.mark.parametrize(
     ("template", "error"),
     [
