@@ -12,19 +12,15 @@ if TYPE_CHECKING:
     from airflow.cli.cli_config import CLICommand
 
 _NAMED = {
-    "checkpoint": Arg(
-        ("--checkpoint",), help="Location of the checkpoint, if it is not below the table", default=None
-    ),
+    "checkpoint": Arg(("--checkpoint",), help="Location of the checkpoint, if it is not below the table"),
     "storage_conn_id": Arg(
         ("--storage-conn-id",),
         help="Connection for the store of the table and the checkpoint; a disk needs none",
-        default=None,
     ),
     "interval": Arg(
-        ("--interval",),
-        help='The interval, <start>_<end>, of a pipeline with mode="data_interval"',
-        default=None,
+        ("--interval",), help='The interval, <start>_<end>, of a pipeline with mode="data_interval"'
     ),
+    # None, as the others are, if it is not given: then it is in no command that is printed.
     "all_intervals": Arg(
         ("--all-intervals",), help="Do it for every interval", action="store_true", default=None
     ),
@@ -33,12 +29,9 @@ _NAMED = {
         help="What runs the pipeline; the default is SCOPE if it ran jobs and Spark "
         "committed nothing after them, or if Spark cannot read its store; otherwise Spark",
         choices=("spark", "scope"),
-        default=None,
     ),
-    "spark_conn_id": Arg(
-        ("--spark-conn-id",), help="Spark connection; the default is Spark in local mode", default=None
-    ),
-    "scope_conn_id": Arg(("--scope-conn-id",), help="Connection of Azure Data Lake Analytics", default=None),
+    "spark_conn_id": Arg(("--spark-conn-id",), help="Spark connection; the default is Spark in local mode"),
+    "scope_conn_id": Arg(("--scope-conn-id",), help="Connection of Azure Data Lake Analytics"),
     "map_index": Arg(("--map-index",), help="The instance of a mapped task", type=int, default=-1),
     "tag": Arg(("--tag",), help="Start of the jobs' names, up to a _", required=True),
 }
@@ -183,7 +176,6 @@ def get_scope_cli_commands() -> list[CLICommand]:
                 ("--at-watermark",),
                 help="How to treat files that have exactly the watermark's time and that no record names",
                 choices=("loaded", "new"),
-                default=None,
             ),
         ),
         _writing("cancel-jobs", "Cancel SCOPE jobs of this package that have not ended"),

@@ -36,6 +36,7 @@ from airflow_provider_scope.values import RowSlice, counted, some_names, window_
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Iterator
 
     from airflow_provider_scope.hooks.scope import ScopeHook
     from airflow_provider_scope.protocol.acceptance import Consequences
@@ -192,15 +193,14 @@ def _deletes_that_stay(target: Target, consequences: Consequences) -> list[str]:
 
 def _consequence_lines(consequences: Consequences, log: CheckpointLog) -> list[str]:
     begins, newest, checkpoint = consequences.begins, log.newest_offset(), log.location
+    batches = span([record.seq for record in consequences.rolled_back])
     if newest and isinstance(newest.slice, RowSlice):
-        batches = span([record.seq for record in consequences.rolled_back])
         lost = [f"the rows of {batches} are no longer in the table; whoever has them can load them again"]
         return [*(lost if consequences.rolled_back else ()), "the state is that of the table's rows"]
     if begins is None:
-        return _consequences_for_files(consequences, checkpoint)
+        return _consequences_for_files(consequences, batches, checkpoint)
     lines = []
     if consequences.rolled_back:
-        batches = span([record.seq for record in consequences.rolled_back])
         lines.append(f"the rows of {batches} are no longer in the table")
         if window_of_log(checkpoint):
             lines += [
@@ -218,7 +218,11 @@ def _consequence_lines(consequences: Consequences, log: CheckpointLog) -> list[s
     return lines
 
 
-def _consequences_for_files(consequences: Consequences, checkpoint: str) -> list[str]:
+def _consequences_for_files(consequences: Consequences, rolled_back: str, checkpoint: str) -> list[str]:
+    """Say what it means that files count as loaded by the log alone.
+
+    :param rolled_back: The batches whose rows are no longer in the table, as people name them.
+    """
     lines = []
     if consequences.undone is not None:
         lines.append(
@@ -231,11 +235,10 @@ def _consequences_for_files(consequences: Consequences, checkpoint: str) -> list
             f"as new, and are loaded once more if they are in the source: {names}"
         )
     if consequences.rolled_back and consequences.lost != 0:
-        batches = span([record.seq for record in consequences.rolled_back])
         files = sum(record.files for record in consequences.rolled_back)
-        lost_files = f"{batches} ({counted(files, 'file')})"
+        lost_files = f"{rolled_back} ({counted(files, 'file')})"
         if consequences.lost is not None:
-            lost_files = f"{counted(consequences.lost, 'file')} of {batches}"
+            lost_files = f"{counted(consequences.lost, 'file')} of {rolled_back}"
         lines += [
             f"the rows of {lost_files} are no longer in the table: the files count as loaded",
             f"to get these rows back, {recovery.load_again(checkpoint, _ALL_FILES)}",
@@ -342,8 +345,9 @@ def vacuum(args: Namespace) -> None:
         log, target.audit_files(), target.engine(), target.table, retain=retain, now_ms=now_ms
     )
     say(f"checkpoint  {log.location}")
-    _show_deleted(purge)
-    _show_kept(purge)
+    deleted = [_group_text(_NAMES.get(group.kind, group.kind), group) for group in purge.groups]
+    show("deletes", deleted or ["nothing"])
+    show("keeps", _kept_lines(purge))
     if not purge.groups:
         return
     if purge.record.below > purge.vacuumed_before:
@@ -358,27 +362,17 @@ def vacuum(args: Namespace) -> None:
     say(f"{counted(count, 'file')} deleted")
 
 
-def _show_deleted(purge: Purge) -> None:
-    lines = [f"{_NAMES.get(g.kind, g.kind)}{_batches_text(g)}: {_size_text(g)}" for g in purge.groups]
-    show("deletes", lines or ["nothing"])
-
-
-def _show_kept(purge: Purge) -> None:
-    lines = []
+def _kept_lines(purge: Purge) -> Iterator[str]:
     for group in purge.kept:
         if group.kind in RECORDS:
-            lines.append(f"{_NAMES[group.kind]}{_batches_text(group)}: {_size_text(group)}; {purge.why}")
+            yield f"{_group_text(_NAMES[group.kind], group)}; {purge.why}"
         elif group.kind in WHY_KEPT:
-            lines.append(f"{group.kind}/: {_size_text(group)}; {WHY_KEPT[group.kind]}")
-    show("keeps", lines)
+            yield f"{_group_text(f'{group.kind}/', group)}; {WHY_KEPT[group.kind]}"
 
 
-def _batches_text(group: Group) -> str:
-    return f" of {span(group.numbers)}" if group.numbers else ""
-
-
-def _size_text(group: Group) -> str:
-    return f"{counted(len(group.files), 'file')}, {counted(group.size_bytes, 'byte')}"
+def _group_text(name: str, group: Group) -> str:
+    batches = f" of {span(group.numbers)}" if group.numbers else ""
+    return f"{name}{batches}: {counted(len(group.files), 'file')}, {counted(group.size_bytes, 'byte')}"
 
 
 # ---- SCOPE jobs ----

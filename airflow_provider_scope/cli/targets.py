@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.scope.jobs import BatchIdentity
     from airflow_provider_scope.stores.protocol import Storage
-    from airflow_provider_scope.waiting import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,15 +311,11 @@ def attempt_text(engine: ScopeRunner, pipeline: str, attempt: Attempt) -> str:
         return f"attempt {attempt.number}: no job; the batch is closed"
     guid = job_id(pipeline, attempt)
     job = engine.jobs.get_job(guid)
+    state = job.state if job else "unknown to the service"
+    result = f", {job.result}" if job and state.casefold() == "ended" else ""
     settlement = engine.log.find(Settlement, seq=attempt.seq, number=attempt.number)
-    decision = "" if settlement is None else f"; settled: {decision_text(committed=settlement.committed)}"
-    return f"attempt {attempt.number}: job {guid}, {_state_text(job)}{decision}"
-
-
-def _state_text(job: Job | None) -> str:
-    if job is None:
-        return "unknown to the service"
-    return f"{job.state}, {job.result}" if job.state.casefold() == "ended" else job.state
+    decision = f"; settled: {decision_text(committed=settlement.committed)}" if settlement else ""
+    return f"attempt {attempt.number}: job {guid}, {state}{result}{decision}"
 
 
 def decision_text(*, committed: bool) -> str:
