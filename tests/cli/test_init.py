@@ -475,6 +475,15 @@ def test_one_of_several_formats_can_be_named(writer):
     assert writer.task(str(writer.landing), "--format", "json").source.format == "json"
 
 
+def test_of_two_endings_of_a_format_the_usual_one_is_taken_if_the_format_is_named(writer):
+    writer.land({"a.csv": "id\n1\n", "b.tsv": "id\tname\n1\tx\n"})
+
+    assert "such as `--format csv`" in writer.refused(str(writer.landing))
+    assert writer.task(str(writer.landing), "--format", "csv").source.patterns is None
+    text = " ".join(line.strip().removeprefix("# ") for line in writer.file.read_text().splitlines())
+    assert "Not loaded: 1 file with other names." in text
+
+
 def test_a_type_that_spark_lacks_is_named(writer):
     writer.landing.mkdir()
     parquet.write_table(pa.table({"at": pa.array([1], pa.time64("us"))}), writer.landing / "a.parquet")

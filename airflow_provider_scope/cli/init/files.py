@@ -150,7 +150,7 @@ def _format_of(uri: str, listing: Sequence[FileEntry], wanted: str | None) -> tu
     }
     if len(matching) > 1 and wanted is None:
         matching.pop(("text", None), None)  # such as a readme.txt
-    if len(matching) == 1:
+    if len(matching) == 1 or (matching and wanted):  # of one format, the usual names come first
         return next(iter(matching))
     if not names:
         raise SourceEmptyError(
@@ -175,8 +175,9 @@ def _format_of(uri: str, listing: Sequence[FileEntry], wanted: str | None) -> tu
 
 def _left_out(files: Candidates, listing: Sequence[FileEntry]) -> Iterator[str]:
     for reason, count in sorted(files.left_out.counts.items()):
-        shown = ", ".join(map(repr, map(base_name, files.left_out.names.get(reason, [])[:1])))
-        yield f"{counted(count, 'file')}, {reason}" + (f", such as {shown}" if shown else "")
+        names = files.left_out.names.get(reason)
+        example = f", such as {base_name(names[0])!r}" if names else ""
+        yield f"{counted(count, 'file')}, {reason}{example}"
     unmatched = len(listing) - files.matched
     if unmatched:
         yield f"{counted(unmatched, 'file')} with other names"
