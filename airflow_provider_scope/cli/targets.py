@@ -194,8 +194,9 @@ def named_interval(args: Namespace) -> Window | None:
     :raises InputError: The name is not that of an interval.
     """
     name = getattr(args, "interval", None)
-    window = window_of(name) if name else None
-    if name and window is None:
+    # An empty text, as of a variable of the shell that is not set, is refused: it is not no interval.
+    window = None if name is None else window_of(name)
+    if name is not None and window is None:
         raise InputError(
             f"--interval={name} is not valid: expected <start>_<end>, such as "
             "20260101T000000000Z_20260102T000000000Z.",

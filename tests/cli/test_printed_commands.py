@@ -159,6 +159,22 @@ def test_each_command_that_status_names_works_when_pasted(desk: Any) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "quarantine", "abandon"])
+@pytest.mark.parametrize("option", ["--interval", "--checkpoint"])
+def test_an_empty_text_does_not_lead_to_the_pipeline_beside_the_one_that_is_meant(
+    desk: Any, command: str, option: str
+) -> None:
+    desk.loaded("a.parquet")
+    desk.vanished("b.parquet", 1)
+
+    said = desk.reads(
+        command, desk.world.table, option, "", *(["1", "--yes"] if command == "abandon" else [])
+    )
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("InputError: ")
+
+
+@pytest.mark.parametrize("command", ["status", "quarantine", "abandon"])
 def test_an_interval_that_is_none_is_not_in_the_command_that_shows_the_right_ones(
     desk: Any, command: str
 ) -> None:

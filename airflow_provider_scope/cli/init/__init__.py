@@ -91,8 +91,8 @@ def _load_of(args: Namespace) -> Load:
     key = args.key or []
     conn_id, colon, table = args.source.partition(":")
     if args.conn_id:
-        return database_load(args.conn_id, database_table_of(args.conn_id, args.source, key))
-    if colon and "/" not in args.source:
+        conn_id, table = args.conn_id, args.source
+    if args.conn_id or (colon and "/" not in args.source):
         return database_load(conn_id, database_table_of(conn_id, table, key))
     root = canonical_root(args.source)
     kind = kind_of(root)
