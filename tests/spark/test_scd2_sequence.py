@@ -117,6 +117,21 @@ def test_a_column_that_comes_later_makes_a_version_and_leaves_old_ones(bench: Be
     ]
 
 
+def test_of_two_rows_that_nothing_orders_the_same_one_counts_whichever_is_loaded_first(bench: Bench) -> None:
+    write = {**WRITE, "dedup_sort": ["n", "desc"]}
+    row = {"id": [1], "at": [1], "n": [7]}
+    load(bench, 0, write, **row, text=["a"])
+    load(bench, 1, write, **row, text=["b"])
+    first_way = stored(bench, "text", *WINDOW)
+    refresh = {"refresh_start": 2, "overwrite_start": 2}
+    anew = bench.parquet("2.parquet", **row, text=["b"])
+    bench.run(bench.batch(2, anew, mode="overwrite", **refresh), write=write)
+    more = bench.parquet("3.parquet", **row, text=["a"])
+    bench.run(bench.batch(3, more, **refresh), write=write)
+
+    assert stored(bench, "text", *WINDOW) == first_way
+
+
 @pytest.mark.slow
 def test_a_refresh_starts_the_history_over(bench: Bench) -> None:
     load(bench, 0, WRITE, id=[1, 1], at=[1, 5], text=["a", "b"])

@@ -151,7 +151,6 @@ def test_a_delete_says_nothing_once_rows_are_ordered_by_another_column(
     assert stored(bench, "id", column) == [(1, value), (2, days[0] if column == "day" else 1)]
 
 
-@pytest.mark.slow
 def test_a_refresh_starts_over(bench: Bench) -> None:
     load(bench, 0, WRITE, id=[1, 2], at=[9, 9], gone=[True, False])
     anew = bench.parquet("1.parquet", id=[1, 2], at=[1, 2], gone=[False, True])
