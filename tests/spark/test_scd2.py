@@ -188,3 +188,11 @@ def test_rows_without_versions_are_not_left_beside_versions(bench: Bench) -> Non
     assert isinstance(error, InputError)
     assert "rows, but lacks the columns for their versions: _valid_from, _valid_to, _row_hash." in str(error)
     assert bench.version() == 0
+
+
+def test_a_struct_of_nulls_is_another_value_than_none(bench: Bench) -> None:
+    place = pa.struct([("city", pa.string())])
+    load(bench, 1, id=[1], place=pa.array([None], place))
+    load(bench, 2, id=[1], place=pa.array([{"city": None}], place))
+
+    assert windows(bench, "place") == [(None, 1, 2), ({"city": None}, 2, None)]
