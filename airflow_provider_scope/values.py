@@ -142,9 +142,14 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 """Characters that end a line, or tell a terminal what to do."""
 
 
+def encodable(path: str) -> str:
+    r"""Make a path one that JSON and UTF-8 can hold: a byte that is not UTF-8 becomes ``\udcff``."""
+    return path.encode(errors="backslashreplace").decode()
+
+
 def printable(path: str) -> str:
-    r"""Make a path printable anywhere: a byte that is not UTF-8 becomes ``\udcff``, a line break ``\n``."""
-    text = path.encode(errors="backslashreplace").decode()
+    r"""Make a path one for people, in one line: also, a line break becomes ``\n``."""
+    text = encodable(path)
     return text if text.isprintable() else _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 

@@ -49,6 +49,7 @@ from airflow_provider_scope.values import (
     VersionSlice,
     counted,
     duration_text,
+    encodable,
     iso_time,
     printable,
 )
@@ -454,7 +455,7 @@ def _batch_facts(entries: Sequence[OffsetEntry]) -> list[dict[str, Any]]:
             "mode": entry.mode,
             "where": entry.where,
             "reads": entry.slice.text(),
-            "files": [printable(file.path) for file in entry.slice.audited],
+            "files": [encodable(file.path) for file in entry.slice.audited],
             "bytes": entry.slice.size_bytes,
         }
         for entry in entries
@@ -466,7 +467,7 @@ def _show_remainder(report: RunReport) -> None:
     for reason, count in sorted(report.left_out.counts.items()):
         say(f"not loaded: {counted(count, 'file')} {reason}{report.taken_from(reason)}")
         for path in report.left_out.names.get(reason, [])[:SHOWN_AT_MOST]:
-            say(f"  {path}")
+            say(f"  {printable(path)}")
     if report.pending_files:
         say(f"left for the run after it (max_batches_per_run): {counted(report.pending_files, 'file')}")
     if report.lag:

@@ -13,7 +13,7 @@ from airflow_provider_scope.delta.log import read_table
 from airflow_provider_scope.exceptions import mask
 from airflow_provider_scope.sql import literal, quoted
 from airflow_provider_scope.stores.kinds import place_of
-from airflow_provider_scope.values import counted, printable
+from airflow_provider_scope.values import counted, encodable, printable
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -40,7 +40,7 @@ def quarantine(args: Namespace) -> None:
         quarantined=[
             {
                 "batch": file.batch,
-                "file": file.path and printable(file.path),
+                "file": file.path and encodable(file.path),
                 "whole_file": file.whole,
                 "records": file.records,
                 "rules": dict(file.rules),

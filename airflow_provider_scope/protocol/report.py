@@ -212,7 +212,7 @@ class RunReport:
         lines += [f"warning: {text}" for text in self.warning_texts]
         for reason in sorted(self.left_out.counts):
             lines.append(f"not loaded, {self._because(reason)}")
-            lines += [f"    {path}" for path in self.left_out.names.get(reason, [])]
+            lines += [f"    {printable(path)}" for path in self.left_out.names.get(reason, [])]
         if self.watermark_ms is not None:
             lines.append(f"watermark: {iso_time(self.watermark_ms)}")
         return "\n".join(lines)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from airflow_provider_scope.values import is_below, printable
+from airflow_provider_scope.values import encodable, is_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -134,7 +134,7 @@ class Tally:
         self.add_unnamed(reason, 1)
         named = self.names.setdefault(reason, [])
         if len(named) < NAMED_AT_MOST:
-            named.append(printable(path))
+            named.append(encodable(path))
 
     def hold(self, reason: Reason, file: FileEntry) -> None:
         """Count and name one file, and note its time."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_scope.protocol.seen import NAMED_AT_MOST, Tally, status
 from airflow_provider_scope.sources.files.discovery import Rules, candidates, is_hidden, next_batch, unseen
-from airflow_provider_scope.values import FileEntry, Position, base_name, position, printable
+from airflow_provider_scope.values import FileEntry, Position, base_name, encodable, position
 from tests.support.strategies import LISTINGS, SMALL_SIZES, SMALL_TIMES
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_every_matching_file_is_a_candidate_or_counted_and_named(
     assert set(taken) <= matching
     assert len(set(taken)) == len(taken)
     named = [name for names in found.left_out.names.values() for name in names]
-    assert sorted(named) == sorted(printable(path) for path in matching - set(taken))
+    assert sorted(named) == sorted(encodable(path) for path in matching - set(taken))
     assert all(len(names) <= NAMED_AT_MOST for names in found.left_out.names.values())
 
 

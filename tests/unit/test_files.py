@@ -12,6 +12,7 @@ from airflow_provider_scope.values import (
     Position,
     base_name,
     check_as_logged,
+    encodable,
     is_below,
     is_packed,
     is_readable,
@@ -81,10 +82,9 @@ def test_a_name_of_bytes_that_are_not_utf8_is_not_readable_and_can_be_printed() 
 
 
 def test_a_name_neither_ends_the_line_in_which_it_is_printed_nor_speaks_to_the_terminal() -> None:
-    assert (
-        printable("file:///in/a\nopen nothing\r\x1b[2J\x9b.csv")
-        == r"file:///in/a\nopen nothing\r\x1b[2J\x9b.csv"
-    )
+    path = "file:///in/a\nopen nothing\r\x1b[2J\x9b.csv"
+    assert printable(path) == r"file:///in/a\nopen nothing\r\x1b[2J\x9b.csv"
+    assert encodable(path) == path  # in JSON it is the name of the file
 
 
 @pytest.mark.parametrize(

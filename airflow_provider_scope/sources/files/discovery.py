@@ -32,6 +32,7 @@ from airflow_provider_scope.values import (
     and_others,
     base_name,
     counted,
+    encodable,
     is_hidden,
     is_packed,
     is_readable,
@@ -505,7 +506,7 @@ class Arrival:
         names: list[str] = []
         room = NAMES_LIMIT_BYTES
         for file in self.files[:NAMED_AT_MOST]:
-            name = printable(file.path)
+            name = encodable(file.path)
             room -= len(json.dumps(name)) + 2
             if room < 0:
                 break
@@ -521,7 +522,7 @@ class Arrival:
         """Return a short text that differs if a file, its time or its size does."""
         digest = hashlib.blake2b(digest_size=16)
         for file in self.files:
-            digest.update(f"{file.modified_ms} {file.size_bytes} {printable(file.path)}\n".encode())
+            digest.update(f"{file.modified_ms} {file.size_bytes} {encodable(file.path)}\n".encode())
         return digest.hexdigest()
 
 
