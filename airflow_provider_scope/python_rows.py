@@ -107,8 +107,8 @@ def _columns(spark: SparkSession, rows: list[Any], schema: str | T.StructType | 
         ) from err
     if isinstance(columns, T.StructType) and columns.fields:
         return columns
-    what = "The rows of data do" if schema is None else f"schema={schema!r} does"
-    raise InputError(f"{what} not name columns.", kept=KEPT, do=_SCHEMA)
+    subject = "The rows of data do" if schema is None else f"schema={schema!r} does"
+    raise InputError(f"{subject} not name columns.", kept=KEPT, do=_SCHEMA)
 
 
 def _check_types(kind: T.DataType) -> None:

@@ -345,9 +345,9 @@ def _ends(batch: CursorSlice, *, is_rising: bool = True) -> tuple[Bound, Bound]:
 
 def _share_time(ends: tuple[Bound, Bound], window: Window) -> bool:
     """Return whether an interval has, or may have, rows between two bounds of the same column."""
-    known = [end for end in ends if end not in (BELOW, ABOVE)]
-    kinds = {end.kind for end in known[:1]}
-    if known and all(end.kind == "text" and len(end.text) == len("2026-01-31") for end in known):
+    values = [end for end in ends if end not in (BELOW, ABOVE)]
+    kinds = {end.kind for end in values[:1]}
+    if values and all(end.kind == "text" and len(end.text) == len("2026-01-31") for end in values):
         kinds.add("date")  # only the column tells
     return any(overlap(ends, window_bounds(window, kind)) is not False for kind in kinds or ("",))
 

@@ -379,10 +379,10 @@ def start_of(
     if reached is None or reached.last is None:
         return first
     start, func = shifted(reached.last, kind, cursor), cursor.last_value_func
-    known = None if cursor.dedup_key == () else reached.since
-    if known is not None and is_beyond(known, start, kind, func):
+    since = None if cursor.dedup_key == () else reached.since
+    if since is not None and is_beyond(since, start, kind, func):
         # The lag was shorter before: of rows before that nobody knows which are loaded.
-        start = known
+        start = since
     if first is None or is_beyond(start, first, kind, func):
         return start
     return reached.last if is_beyond(first, reached.last, kind, func) else first  # it was raised since

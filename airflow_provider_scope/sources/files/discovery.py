@@ -505,8 +505,7 @@ class Arrival:
         """Return a plain dict that stays under 4 KiB as JSON, whatever the number and length of names."""
         names: list[str] = []
         room = NAMES_LIMIT_BYTES
-        for file in self.files[:NAMED_AT_MOST]:
-            name = encodable(file.path)
+        for name in [encodable(file.path) for file in self.files[:NAMED_AT_MOST]]:
             room -= len(json.dumps(name)) + 2
             if room < 0:
                 break

@@ -410,13 +410,8 @@ def _problems(
     )
     paths = file_paths(entry, [row.file for row in rows])
     return [
-        Problem(
-            paths[row.file],
-            row.wrong,
-            row.line,
-            next((hints[beginning] for beginning in hints if row.wrong.startswith(beginning)), ""),
-        )
-        for row in rows
+        Problem(paths[file], wrong, line, next((hints[h] for h in hints if wrong.startswith(h)), ""))
+        for file, wrong, line in rows
     ]
 
 
